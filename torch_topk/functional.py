@@ -1,0 +1,75 @@
+"""The stateless twins: each metric as a function of a batch, which gives each query's own value.
+
+Every metric of the registry has one here under its name, with its options:
+``ndcg(scores, target, k=10, gain="exp")``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import torch_topk.metrics  # noqa: F401 - fills the registry
+from torch_topk.metric import TopKMetric, registry
+
+_ARGUMENTS = """
+    Args:
+        preds: Scores ``(..., N)``, or a Ranking (then target, exclude, items and weights are left out).
+        target: The truth, as `Ranking.from_scores` takes it.
+        k: The cut-off, several, or None for the whole list.
+        items, exclude, weights: As `Ranking.from_scores` takes them. A query of weight 0 has the value NaN.
+        options: The options of `{name}`, and the fields of `Policies`.
+
+    Returns:
+        float64 values of the queries' own shape, ``(Q,)`` for scores ``(Q, N)``, with a last dimension for several
+        cut-offs. A query that counts nowhere (skipped, ignored) has NaN.
+
+    Raises:
+        InputError: For faults in the data, at once (a host read); unless ``validate="off"``, or under
+            ``torch.compile``, where nothing can be raised.
+"""
+
+
+@cache
+def _twin(cls: type[TopKMetric]) -> Callable[..., Tensor]:
+    def values(
+        preds: Any,
+        target: Any = None,
+        k: Any = 10,
+        *,
+        items: Any = None,
+        exclude: Any = None,
+        weights: Any = None,
+        **options: Any,
+    ) -> Tensor:
+        metric = cls(k, **options)
+        ranking = metric.rank(preds, target, items=items, exclude=exclude, weights=weights)
+        result = metric.values(ranking)
+        on_meta = ranking.ids.device.type == "meta"
+        if metric.policies.validate != "off" and not torch.compiler.is_compiling() and not on_meta:
+            ranking.check()
+        return result
+
+    values.__name__ = values.__qualname__ = cls.name
+    first, _, rest = (inspect.getdoc(cls) or "").partition("\n")
+    formula = rest.partition("Args:")[0].strip("\n")
+    values.__doc__ = (
+        f"{first} The values of each query; `{cls.__name__}` is their mean.\n\n{formula}\n\n"
+        + inspect.cleandoc(_ARGUMENTS.format(name=cls.__name__))
+    )
+    return values
+
+
+def __getattr__(name: str) -> Callable[..., Tensor]:
+    if name not in registry:
+        raise AttributeError(f"torch_topk.functional has no {name!r}; it has {', '.join(registry)}.")
+    return _twin(registry[name])
+
+
+def __dir__() -> list[str]:
+    return sorted(registry)

@@ -1,0 +1,150 @@
+"""Exact, deterministic top-k: tensors in, tensors out, no policy.
+
+Every other module trusts the order made here, so the order is fixed once: score descending, then position
+ascending (``ties="index"``) or descending (``"reverse"``), the same on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+_branch_free = False
+# Types that `torch.topk` or comparison kernels lack, or whose smallest value is a legitimate score.
+_WIDER = {torch.bool: torch.int16, torch.uint8: torch.int16}
+for _name, _wide in (("uint16", torch.int32), ("uint32", torch.int64)):
+    if hasattr(torch, _name):
+        _WIDER[getattr(torch, _name)] = _wide
+
+
+@contextmanager
+def branch_free() -> Iterator[None]:
+    """Take the path that never reads tensor data on the host, even for CPU tensors (as tests of it need)."""
+    global _branch_free
+    before, _branch_free = _branch_free, True
+    try:
+        yield
+    finally:
+        _branch_free = before
+
+
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """The type that sums are kept in: float64, or float32 where the device has no float64 (MPS)."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def orderable(scores: Tensor) -> Tensor:
+    """The scores in a signed type that every kernel takes; only bool and unsigned integers are copied."""
+    return scores.to(_WIDER.get(scores.dtype, scores.dtype))
+
+
+def lowest(dtype: torch.dtype) -> float | int:
+    """The value that stands for 'not a candidate': minus infinity, or the smallest integer."""
+    return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+def topk(scores: Tensor, k: int, *, ties: str = "index") -> tuple[Tensor, Tensor]:
+    """The k largest scores of each row, exactly and in one fixed order on every device.
+
+    Args:
+        scores: ``(..., N)``, any real type and any strides; never written to.
+        k: How many, ``0 <= k <= N``.
+        ties: Equal scores stand in order of their index: ascending with ``"index"``, descending with
+            ``"reverse"``. ``-0.0`` equals ``0.0``.
+
+    Returns:
+        ``(values, indices)``, each ``(..., k)``; values descend, indices are int64. A row that holds a NaN
+        shows NaN at rank 1, as `torch.topk` has it.
+
+    Raises:
+        TypeError: For complex scores.
+        ValueError: For a k outside 0..N, a 0-dimensional tensor, or an unknown tie rule.
+
+    Example:
+        >>> values, indices = topk(torch.tensor([1.0, 3.0, 3.0, 2.0]), 3)
+        >>> indices.tolist()
+        [1, 2, 3]
+        >>> topk(torch.tensor([1.0, 3.0, 3.0, 2.0]), 3, ties="reverse")[1].tolist()
+        [2, 1, 3]
+    """
+    if scores.is_complex():
+        raise TypeError(f"scores must be real, but are {scores.dtype}; complex numbers have no order.")
+    if scores.dim() == 0:
+        raise ValueError("scores must have at least one dimension, (..., N), but got a 0-dimensional tensor.")
+    items = scores.shape[-1]
+    if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= items:
+        raise ValueError(f"k must be an int from 0 to the {items} items a row of scores holds, but is {k!r}.")
+    if ties not in {"index", "reverse"}:
+        raise ValueError(f"ties must be 'index' or 'reverse', but is {ties!r}.")
+    rows = orderable(scores.detach()).reshape(-1, items)
+    if k == 0:
+        values, indices = rows[:, :0], rows.new_empty((rows.shape[0], 0), dtype=torch.int64)
+    elif 2 * k > items:
+        values, indices = _by_sort(rows, k, ties)
+    elif rows.device.type == "cpu" and not _branch_free and not torch.compiler.is_compiling():
+        values, indices = _by_neighbours(rows, k, ties)
+    else:
+        values, indices = _by_threshold(rows, k, ties)
+    shape = (*scores.shape[:-1], k)
+    return values.to(scores.dtype).view(shape), indices.view(shape)
+
+
+def _positive_zero(values: Tensor) -> Tensor:
+    # Kernels that sort by bits set 0.0 above -0.0; adding 0 makes the two one.
+    return values + 0 if values.is_floating_point() else values
+
+
+def _by_sort(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
+    """A stable sort of the whole row: the best path where most of the row is asked for."""
+    rows = _positive_zero(rows)
+    if ties == "index":
+        values, indices = rows.sort(dim=1, descending=True, stable=True)
+    else:
+        values, indices = rows.flip(1).sort(dim=1, descending=True, stable=True)
+        indices = rows.shape[1] - 1 - indices
+    return values[:, :k], indices[:, :k]
+
+
+def _by_neighbours(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
+    """`torch.topk`, and again with care for the rows whose first k + 1 values hold equal neighbours."""
+    values, indices = rows.topk(k + 1)
+    tied = (values[:, 1:] == values[:, :-1]).any(1) | (values[:, 0] != values[:, 0])
+    values, indices = _positive_zero(values[:, :k]), indices[:, :k]
+    if bool(tied.any()):
+        again = tied.nonzero().squeeze(1)
+        careful_values, careful_indices = _by_threshold(rows[again], k, ties)
+        values, indices = values.clone(), indices.clone()
+        values[again], indices[again] = careful_values, careful_indices
+    return values, indices
+
+
+def _by_threshold(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
+    """Without a branch on data: the k-th value is a threshold, and its ties are picked by index.
+
+    `torch.topk` finds the right values whatever it does about ties. Items above the k-th value are all
+    winners; of those equal to it, the ones with the smallest (or largest) index fill what is left.
+    """
+    items = rows.shape[1]
+    values, indices = rows.topk(k)
+    values = _positive_zero(values)
+    threshold = values[:, -1:]
+    position = torch.arange(
+        items, device=rows.device, dtype=torch.int32 if items < 2**31 - 1 else torch.int64
+    )
+    at_threshold = rows == threshold
+    if rows.is_floating_point():  # NaN equals nothing, yet a row of NaNs must still give k different indices
+        at_threshold |= rows.isnan() & threshold.isnan()
+    rank = items - position if ties == "index" else position
+    boundary = torch.where(at_threshold, rank, -1).topk(k).values.long()
+    if ties == "index":
+        boundary = items - boundary
+    above = (values > threshold) | (values.isnan() & ~threshold.isnan())
+    slot = torch.arange(k, device=rows.device) - above.sum(1, keepdim=True)
+    indices = torch.where(above, indices, boundary.gather(1, slot.clamp(min=0)))
+    # Order the winners: by index first, then stably by value.
+    indices, order = indices.sort(dim=1, descending=ties == "reverse")
+    values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return values, indices.gather(1, order)

@@ -1,0 +1,134 @@
+"""Metrics of graded relevance: what an item is worth, discounted by where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+from typing_extensions import Unpack
+
+from torch_topk.metric import PolicyOptions, TopKMetric
+from torch_topk.ranking import read_choice
+from torch_topk.relevance import Gain
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from torch_topk.ranking import Ranking
+
+GainOption: TypeAlias = "Literal['linear', 'exp', 'binary'] | Mapping[float, float]"
+
+
+class _Discounted(TopKMetric):
+    """A sum of worths, each divided by log2(rank + 1)."""
+
+    gain: GainOption
+    _gain: Gain
+
+    def __init__(self, k: Any, options: dict[str, Any], **kwargs: Any) -> None:
+        if isinstance(options["gain"], Mapping):
+            options["gain"] = dict(options["gain"])
+        self.__dict__["_gain"] = Gain.of(options["gain"], kwargs.get("min_relevance"))
+        super().__init__(k, options, **kwargs)
+
+    def dcg(self, ranking: Ranking) -> Tensor:
+        """The discounted cumulative gain at each cut-off, ``(Q, len(cutoffs))``."""
+        worths = ranking.worths(self._gain)
+        return ranking.sum_at(worths * ranking.discounts(worths.shape[1]), self.cutoffs)
+
+
+class DCG(_Discounted, name="dcg", bounds=(0.0, float("inf"))):
+    r"""Discounted cumulative gain of the first k items.
+
+    .. math:: DCG@k = \sum_{i \le k} \frac{gain(g_i)}{\log_2(i + 1)}
+
+    Args:
+        k: The cut-off, several, or None for the whole list.
+        gain: "linear" (max(g, 0)), "exp" (2^g - 1), "binary" (1 where relevant), or a mapping of grades to what they
+            are worth, which must list every positive grade of the data.
+        kwargs: See `Policies`. ``min_relevance`` bears on the binary gain, and on which queries are empty.
+
+    Returns:
+        Values of at least 0, higher is better: a scalar for an int k, ``(len(k),)`` for several.
+
+    References:
+        Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002; Burges et al. 2005 (exp).
+
+    Example:
+        >>> metric = DCG(k=2)
+        >>> metric.update(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[3, 0, 2]]))
+        >>> metric.compute().item()
+        3.0
+    """
+
+    def __init__(
+        self,
+        k: int | Sequence[int] | None = 10,
+        *,
+        gain: GainOption = "linear",
+        **kwargs: Unpack[PolicyOptions],
+    ) -> None:
+        super().__init__(k, {"gain": gain}, **kwargs)
+
+    def per_query(self, ranking: Ranking) -> Tensor:
+        return self.dcg(ranking)
+
+
+class NDCG(_Discounted, name="ndcg"):
+    r"""Discounted cumulative gain of the first k items, divided by the best possible.
+
+    .. math:: nDCG@k = \frac{DCG@k}{IDCG@k}, \qquad DCG@k = \sum_{i \le k} \frac{gain(g_i)}{\log_2(i + 1)}
+
+    IDCG@k is the DCG@k of the best order. A query is empty where it is 0.
+
+    Args:
+        k: The cut-off, several, or None for the whole list.
+        gain: "linear" (max(g, 0)), "exp" (2^g - 1), "binary" (1 where relevant), or a mapping of grades to what they
+            are worth, which must list every positive grade of the data.
+        ideal: The best order is of all relevant items, ranked or not ("relevant": trec_eval, ranx), or of the
+            candidates only ("candidates": scikit-learn, TorchMetrics): all of them, never the first k.
+        kwargs: See `Policies`. ``min_relevance`` bears on the binary gain only.
+
+    Returns:
+        Values in [0, 1], higher is better: a scalar for an int k, ``(len(k),)`` for several.
+
+    References:
+        Järvelin & Kekäläinen, Cumulated gain-based evaluation of IR techniques, 2002; Burges et al. 2005 (exp).
+
+    Example:
+        >>> metric = NDCG(k=2)
+        >>> metric.update(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[3, 0, 2]]))
+        >>> round(metric.compute().item(), 4)
+        0.7039
+    """
+
+    ideal: str
+
+    def __init__(
+        self,
+        k: int | Sequence[int] | None = 10,
+        *,
+        gain: GainOption = "linear",
+        ideal: Literal["relevant", "candidates"] = "relevant",
+        **kwargs: Unpack[PolicyOptions],
+    ) -> None:
+        read_choice("ideal", ideal, ("relevant", "candidates"))
+        super().__init__(k, {"gain": gain, "ideal": ideal}, **kwargs)
+
+    def _best(self, ranking: Ranking) -> Tensor:
+        # as deep as the ranking, so that metrics with other cut-offs share one table
+        return ranking.best_worths(self._gain, self.ideal, self.depth)
+
+    def is_empty(self, ranking: Ranking) -> Tensor:
+        best = self._best(ranking)
+        return (
+            (best[:, :1] <= 0)
+            if best.shape[1]
+            else torch.ones_like(ranking.weights[:, None], dtype=torch.bool)
+        )
+
+    def per_query(self, ranking: Ranking) -> Tensor:
+        best = self._best(ranking)
+        ideal = ranking.sum_at(best * ranking.discounts(best.shape[1]), self.cutoffs)
+        return self.dcg(ranking) / ideal

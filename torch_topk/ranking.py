@@ -1,0 +1,660 @@
+"""What stands at ranks 1..K of each query: the one record that every metric reads.
+
+The only validation of inputs is here. Shapes and types raise at once; what only the data can show (NaN scores,
+ids out of range, repeats) is counted on the device, and read where the device is read anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_topk.kernels import lowest, orderable, sum_dtype, topk
+from torch_topk.relevance import Array, Gain, Relevance, as_tensor, is_relevant, require_integer
+
+Cutoffs: TypeAlias = "tuple[int, ...] | tuple[None]"
+
+FAULTS = {
+    "nan_scores": "a NaN score: mend the model, or rank NaN last with non_finite='last'",
+    "target": "a relevant item id below 0 or not below the number of items: check how labels are encoded, or name "
+    "the label to skip with ignore_index",
+    "exclude": "an excluded id below 0 (and not the padding, -1) or not below the number of items",
+    "ranked": "a ranked item id below 0 (and not the padding) or not below the number of items",
+    "duplicates": "an item that is ranked more than once: mend the list, or keep the item's best place with "
+    "duplicates='first'",
+    "gains": "a gain that is NaN or infinite",
+    "grades": "a positive grade that the mapping given as gain does not list: add it, if only as 0",
+    "weights": "a weight that is negative, NaN or infinite",
+    "empty": "no relevant item, which empty='error' forbids: go on with 'zero', 'one', 'skip' or 'nan'",
+}
+"""Faults that only the data can show: their names, and what is said of the queries that have them."""
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "ties": ("index", "reverse"),
+    "empty": ("zero", "one", "skip", "nan", "error"),
+    "duplicates": ("error", "first"),
+    "non_finite": ("error", "last"),
+    "validate": ("compute", "now", "off"),
+}
+"""The policies that are a choice, and their values."""
+
+
+class InputError(ValueError):
+    """Scores, truth, lists or weights hold values that no metric can be computed from."""
+
+
+def raise_faults(counts: Sequence[float], where: str) -> None:
+    """Raise an InputError that names every fault with its count, in the order of FAULTS."""
+    found = [
+        f"{int(count)} {'query has' if count == 1 else 'queries have'} {text}"
+        for count, text in zip(counts, FAULTS.values(), strict=True)
+        if count
+    ]
+    if found:
+        raise InputError(f"{where}: " + "; ".join(found) + ".")
+
+
+def read_cutoffs(k: int | Sequence[int] | None) -> Cutoffs:
+    """The cut-offs as a tuple; (None,) for the whole list. Raises TypeError or ValueError that names k."""
+    if k is None:
+        return (None,)
+    if isinstance(k, (Tensor, np.ndarray)):
+        k = k.tolist()
+    several = list(k) if isinstance(k, Sequence) and not isinstance(k, str) else [k]
+    cutoffs = []
+    for value in several:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+            raise TypeError(
+                f"k must be an int, a sequence of ints, or None for the whole list, but is {k!r}."
+            )
+        if value < 1:
+            raise ValueError(f"k must be at least 1, but is {k!r}.")
+        cutoffs.append(int(value))
+    if not cutoffs or len(set(cutoffs)) < len(cutoffs):
+        raise ValueError(f"k must hold at least one cut-off, and each only once, but is {k!r}.")
+    return tuple(cutoffs)
+
+
+def read_choice(name: str, value: object, choices: Sequence[object]) -> None:
+    """Raise a ValueError that lists the choices unless the value is one of them."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
+
+
+class Ranking:
+    """The first K items of each query, and the truth to hold them against.
+
+    Make one with `from_scores` or `from_ids`, and give it to as many metrics as you like in place of scores:
+    ranking is done once, and so are the tables that metrics share. A Ranking keeps a reference to the scores
+    it was made from; drop it with the batch.
+
+    Attributes:
+        ids: int64 ``(Q, W)``: the item at each rank, -1 where a rank holds none. W is at most the depth.
+        weights: ``(Q,)``: what each query counts; 0 for one that counts nowhere.
+        relevance: The truth, one row a query.
+        ties: The tie rule of the order; None where the order was given.
+        depth: How many ranks were asked for; None where the lists are whole.
+        shape: The leading shape that the queries had.
+        faults: Counts of queries with a fault (see FAULTS), each a 0-dimensional tensor on the device.
+    """
+
+    def __init__(
+        self,
+        ids: Tensor,
+        relevance: Relevance,
+        *,
+        weights: Tensor,
+        ties: str | None,
+        depth: int | None,
+        shape: tuple[int, ...],
+        pool: Tensor,
+        pool_holds: str,
+        faults: dict[str, Tensor],
+    ) -> None:
+        self.ids, self.relevance, self.weights = ids, relevance, weights
+        self.ties, self.depth, self.shape, self.faults = ties, depth, shape, faults
+        self._pool, self._pool_holds = (
+            pool,
+            pool_holds,
+        )  # the candidates: scores (Q, N), or whole lists of ids
+        self._tables: dict[object, Tensor] = {}
+
+    @classmethod
+    def from_scores(
+        cls,
+        scores: Array,
+        target: Any,
+        k: int | Sequence[int] | None,
+        *,
+        items: Array | None = None,
+        exclude: Any = None,
+        weights: Array | None = None,
+        ties: str = "index",
+        ignore_index: int | None = None,
+        non_finite: str = "error",
+        duplicates: str = "error",
+        validate: str = "compute",
+    ) -> Ranking:
+        """Rank items by score: highest first, equal scores in order of item id.
+
+        Args:
+            scores: ``(..., N)``, any real type; every leading index is a query. Minus infinity (the smallest value
+                of a signed integer type) means 'not a candidate'. Only the order of scores counts.
+            target: The truth: a `Relevance`, gains of the shape of scores, labels of one dimension fewer, or a
+                sparse matrix (torch or SciPy).
+            k: The depth: the largest of several, or None for the whole list.
+            items: ``(N,)`` or the shape of scores: the item id of each column (-1: no item), where the columns are
+                candidates of a larger catalogue. Targets and exclusions then speak of item ids, but gains of the
+                shape of scores belong to the columns. Relevant items that are no candidate still count.
+            exclude: Candidates to leave out: a bool mask ``(..., N)`` or ``(N,)``, padded ids ``(..., E)`` or
+                ``(E,)``, a sparse matrix, a Relevance, or a list of these. Truth is never removed, and the item of
+                a one-label target stays a candidate.
+            weights: The leading shape of scores (or ``(Q,)``): what each query counts.
+            ties: "index" or "reverse": ascending or descending item id among equal scores.
+            ignore_index: Labels of this value make their query count nowhere; in dense gains, the item is neither
+                a candidate nor truth.
+            non_finite: "error" counts queries with a NaN score as a fault; "last" ranks NaN behind all numbers.
+            duplicates: With ``items``: "error", or "first" to keep only the best place of an item.
+            validate: "compute" counts faults on the device, "now" raises them at once (a host read), "off"
+                does not look.
+
+        Raises:
+            TypeError, ValueError: For types and shapes that do not fit.
+            InputError: With ``validate="now"``, for faults in the data.
+
+        Example:
+            >>> ranking = Ranking.from_scores(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([2]), k=2)
+            >>> ranking.ids.tolist()
+            [[1, 2]]
+        """
+        _read_choices(ties=ties, non_finite=non_finite, duplicates=duplicates, validate=validate)
+        depth = _depth(k)
+        scores = as_tensor("scores", scores)
+        if scores.dim() == 0 or scores.is_complex():
+            raise ValueError(
+                f"scores must be real and (..., N), but are {scores.dtype} of shape {tuple(scores.shape)}."
+            )
+        shape, columns, device = tuple(scores.shape[:-1]), scores.shape[-1], scores.device
+        queries = prod(shape)
+        rows = orderable(scores).reshape(queries, columns)
+        ids_of = None if items is None else _read_items(items, shape, queries, columns, device)
+        relevance, counted, dropped = _read_target(target, scores, ids_of, ignore_index)
+        excluded = _read_exclusions(exclude, shape, queries, None if items is not None else columns, device)
+
+        if non_finite == "last" and rows.is_floating_point():
+            # Below every other number, yet above minus infinity: still a candidate, in the last place.
+            rows = torch.where(rows.isnan(), torch.finfo(rows.dtype).min, rows)
+        masks = [_lay(part, columns, ids_of) for part in excluded]
+        if masks and relevance.labels is not None:
+            kept = torch.arange(columns, device=device) if ids_of is None else ids_of
+            masks = [mask & (kept != relevance.labels) for mask in masks]
+        masks += [mask for mask in (dropped, None if ids_of is None else ids_of < 0) if mask is not None]
+        for mask in masks:
+            rows = rows.masked_fill(mask, lowest(rows.dtype))
+        if ids_of is not None:  # equal scores stand in order of item id, not of column
+            ids_of, by_id = ids_of.sort(dim=1, stable=True)
+            rows = rows.gather(1, by_id)
+
+        width = columns if depth is None or ids_of is not None else min(depth, columns)
+        values, ids = topk(rows, width, ties=ties)
+        faults: dict[str, Tensor] = {}
+        if validate != "off":
+            if rows.is_floating_point() and width:
+                broken = values[:, 0].isnan()
+                faults["nan_scores"] = (broken if counted is None else broken & counted).sum()
+            _note_truth(faults, relevance, None if ids_of is not None else columns)
+            _note_exclusions(faults, excluded, queries, None if ids_of is not None else columns)
+            if ids_of is not None:
+                faults["ranked"] = (ids_of < -1).any(1).sum()
+        if ids_of is not None:
+            ids = ids_of.gather(1, ids)
+        ids = torch.where(values > lowest(rows.dtype), ids, -1)
+        pool = rows
+        if ids_of is not None:
+            pool = ids = _drop_repeats(ids, duplicates, faults if validate != "off" else {})
+            ids = ids[:, :depth]
+        ranking = cls(
+            ids,
+            relevance,
+            weights=_read_weights(
+                weights, shape, queries, device, counted, faults if validate != "off" else {}
+            ),
+            ties=ties,
+            depth=None if depth is None or depth >= columns else depth,
+            shape=shape,
+            pool=pool,
+            pool_holds="scores" if ids_of is None else "ids",
+            faults=faults,
+        )
+        if validate == "now":
+            ranking.check()
+        return ranking
+
+    @classmethod
+    def from_ids(
+        cls,
+        ranked: Array,
+        target: Any,
+        *,
+        k: int | Sequence[int] | None = None,
+        padding: int = -1,
+        exclude: Any = None,
+        weights: Array | None = None,
+        duplicates: str = "error",
+        ignore_index: int | None = None,
+        validate: str = "compute",
+    ) -> Ranking:
+        """Take lists that are ranked already: what a search engine returned, best first.
+
+        Args:
+            ranked: ``(..., L)`` integer item ids, best first, padded.
+            target: The truth: a `Relevance`, labels of one dimension fewer, a bool or floating-point matrix of gains
+                ``(..., N)`` over all items, or a sparse matrix. Lists of relevant ids go through
+                `Relevance.from_ids`.
+            k: The depth: the largest of several, or None for the whole list.
+            padding: The id of a rank that holds no item. A padded rank keeps its place.
+            exclude: Items to leave out, as in `from_scores`; those behind them move up.
+            weights: ``(...)`` or ``(Q,)``: what each query counts.
+            duplicates: "error" counts lists that rank an item twice as a fault; "first" keeps the better place,
+                and the items behind the other move up.
+            ignore_index: Labels of this value make their query count nowhere.
+            validate: As in `from_scores`.
+
+        Raises:
+            TypeError, ValueError: For types and shapes that do not fit.
+            InputError: With ``validate="now"``, for faults in the data.
+
+        Example:
+            >>> truth = Relevance.from_ids(torch.tensor([[7, 8]]))
+            >>> Ranking.from_ids(torch.tensor([[8, 3, 7, -1]]), truth).hits().tolist()
+            [[1.0, 0.0, 1.0, 0.0]]
+        """
+        _read_choices(duplicates=duplicates, validate=validate)
+        depth = _depth(k)
+        ranked = require_integer("ranked", as_tensor("ranked", ranked))
+        if ranked.dim() == 0:
+            raise ValueError("ranked must be (..., L), lists of item ids, but got a 0-dimensional tensor.")
+        shape, length, device = tuple(ranked.shape[:-1]), ranked.shape[-1], ranked.device
+        queries = prod(shape)
+        lists = ranked.reshape(queries, length)
+        relevance, counted, _ = _read_target(target, ranked, None, ignore_index, lists_given=True)
+        excluded = _read_exclusions(exclude, shape, queries, relevance.width, device)
+        faults: dict[str, Tensor] = {}
+        if validate != "off":
+            stray = (lists < 0) & (lists != padding)
+            if relevance.width is not None:
+                stray |= (lists >= relevance.width) & (lists != padding)
+            faults["ranked"] = stray.any(1).sum()
+            _note_truth(faults, relevance, relevance.width)
+            _note_exclusions(faults, excluded, queries, relevance.width)
+        ids = torch.where((lists == padding) | (lists < 0), -1, lists)
+        if excluded:
+            out = torch.zeros_like(ids, dtype=torch.bool)
+            for part in excluded:
+                out |= _lay(part, length, ids)
+            if relevance.labels is not None:
+                out &= ids != relevance.labels
+            ids = _close_up(ids, out)
+        ids = _drop_repeats(ids, duplicates, faults if validate != "off" else {})
+        ranking = cls(
+            ids[:, :depth],
+            relevance,
+            weights=_read_weights(
+                weights, shape, queries, device, counted, faults if validate != "off" else {}
+            ),
+            ties=None,
+            depth=None if depth is None or depth >= length else depth,
+            shape=shape,
+            pool=ids,
+            pool_holds="ids",
+            faults=faults,
+        )
+        if validate == "now":
+            ranking.check()
+        return ranking
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return self.ids.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Ranking(num_queries={len(self)}, depth={self.depth}, ties={self.ties!r})"
+
+    def first(self, samples: int) -> Ranking:
+        """Return the ranking of the first samples: indices of the leading dimension. Faults stay those of all."""
+        queries = samples * (len(self) // max(self.samples, 1))
+        return Ranking(
+            self.ids[:queries],
+            self.relevance[:queries],
+            weights=self.weights[:queries],
+            ties=self.ties,
+            depth=self.depth,
+            shape=(samples, *self.shape[1:]),
+            pool=self._pool[:queries],
+            pool_holds=self._pool_holds,
+            faults=self.faults,
+        )
+
+    @property
+    def samples(self) -> int:
+        """The size of the leading dimension: how many samples of a data set these queries belong to."""
+        return self.shape[0] if self.shape else 1
+
+    def check(self) -> None:
+        """Raise an InputError if the data hold a fault. Reads the device."""
+        raise_faults(self.fault_counts().tolist(), "Ranking")
+
+    def fault_counts(self) -> Tensor:
+        """Count the queries with each fault of FAULTS, in that order: ``(len(FAULTS),)``."""
+        none = self.weights.new_zeros(())
+        return torch.stack(
+            [self.faults[name].to(none.dtype) if name in self.faults else none for name in FAULTS]
+        )
+
+    # The tables that metrics share, each computed once. All are float64 (float32 on a device without it).
+
+    def _once(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._tables:
+            self._tables[key] = make()
+        return self._tables[key]
+
+    def _note(self, fault: str, where: Tensor | None) -> None:
+        if where is not None:
+            self.faults[fault] = self.faults.get(fault, 0) + where.any(1).sum()
+
+    def gains(self) -> Tensor:
+        """The gain at each rank, ``(Q, W)``; 0 where the item is not listed or there is none."""
+        return self._once("gains", lambda: self.relevance.gains_of(self.ids))
+
+    def hits(self, min_relevance: float | None = None) -> Tensor:
+        """1 at each rank that holds a relevant item, ``(Q, W)``."""
+        gains = self.gains()
+        if self.relevance.binary and (min_relevance is None or min_relevance <= 1):
+            return gains
+        return self._once(("hits", min_relevance), lambda: is_relevant(gains, min_relevance).to(gains.dtype))
+
+    def hits_at(self, cutoffs: Cutoffs, min_relevance: float | None = None) -> Tensor:
+        """The number of relevant items among the first k, ``(Q, len(cutoffs))``."""
+        key = ("hits_at", cutoffs, min_relevance)
+        return self._once(key, lambda: self.sum_at(self.hits(min_relevance), cutoffs))
+
+    def retrieved_at(self, cutoffs: Cutoffs) -> Tensor:
+        """The number of items among the first k ranks, ``(Q, len(cutoffs))``."""
+        held = self.ids >= 0
+        return self._once(
+            ("retrieved_at", cutoffs), lambda: self.sum_at(held.to(self.weights.dtype), cutoffs)
+        )
+
+    def num_relevant(self, min_relevance: float | None = None) -> Tensor:
+        """The number R of relevant items of each query, ranked or not, ``(Q, 1)``."""
+
+        def count() -> Tensor:
+            return self.relevance.num_relevant(min_relevance).to(self.weights.dtype)[:, None]
+
+        return self._once(("num_relevant", min_relevance), count)
+
+    def cutoffs(self, cutoffs: Cutoffs) -> Tensor:
+        """The cut-offs as numbers: ``(1, len(cutoffs))``; for the whole list its length, ``(Q, 1)``."""
+        if cutoffs == (None,):
+            return self.retrieved_at(cutoffs)
+
+        def fill() -> Tensor:
+            ones = self.weights.new_ones(1)  # a kernel's argument, where a list would be copied from the host
+            return torch.cat([ones * k for k in cutoffs if k is not None])[None, :]
+
+        return self._once(("cutoffs", cutoffs), fill)
+
+    def capped(self, cutoffs: Cutoffs, min_relevance: float | None = None) -> Tensor:
+        """min(k, R): how many of the first k places can hold a relevant item, ``(Q, len(cutoffs))``."""
+        relevant = self.num_relevant(min_relevance)
+        return relevant if cutoffs == (None,) else torch.minimum(self.cutoffs(cutoffs), relevant)
+
+    def worths(self, gain: Gain) -> Tensor:
+        """What the item at each rank is worth, ``(Q, W)``."""
+
+        def look_up() -> Tensor:
+            self._note("grades", gain.lacks(self.gains()))
+            return gain(self.gains())
+
+        return self._once(("worths", gain), look_up)
+
+    def best_worths(self, gain: Gain, pool: str, depth: int | None) -> Tensor:
+        """The largest worths a query could have shown, descending: of all relevant items, or of its candidates."""
+
+        def look_up() -> Tensor:
+            truth = self.relevance if pool == "relevant" else self._candidate_truth()
+            best = truth.best_gains(depth, gain)
+            if gain.name == "mapping":
+                raw = truth.best_gains(depth, Gain("linear"))
+                self._note("grades", gain.lacks(raw))
+            return best
+
+        return self._once(("best", gain, pool, depth), look_up)
+
+    def _candidate_truth(self) -> Relevance:
+        if self._pool_holds == "scores":
+            return self.relevance.among(self._pool)
+        return Relevance.from_ids(self._pool, self.relevance.gains_of(self._pool))
+
+    def sum_at(self, table: Tensor, cutoffs: Cutoffs) -> Tensor:
+        """Sums of the first k columns of a ``(Q, W)`` table, for each k: ``(Q, len(cutoffs))``."""
+        width = table.shape[1]
+
+        def steps() -> Tensor:
+            rank = torch.arange(width, device=table.device)
+            return torch.stack([rank < (width if k is None else k) for k in cutoffs], dim=1).to(table.dtype)
+
+        return table @ self._once(("steps", width, cutoffs), steps)
+
+    def ranks(self, width: int) -> Tensor:
+        """1, 2, ..., width, as ``(width,)``."""
+        return self._once(
+            ("ranks", width),
+            lambda: torch.arange(1, width + 1, device=self.ids.device, dtype=self.weights.dtype),
+        )
+
+    def discounts(self, width: int) -> Tensor:
+        """1 / log2(rank + 1) at each rank, as ``(width,)``."""
+        return self._once(("discounts", width), lambda: (self.ranks(width) + 1).log2().reciprocal())
+
+    def cumulative_hits(self, min_relevance: float | None = None) -> Tensor:
+        """The number of relevant items down to each rank, ``(Q, W)``."""
+
+        def accumulate() -> Tensor:
+            hits = self.hits(min_relevance)  # integers: their cumulative sum is deterministic on CUDA too
+            return hits.to(torch.int32).cumsum(1).to(hits.dtype)
+
+        return self._once(("cumulative", min_relevance), accumulate)
+
+
+def _depth(k: int | Sequence[int] | None) -> int | None:
+    cutoffs = read_cutoffs(k)
+    return max((value for value in cutoffs if value is not None), default=None)
+
+
+def _read_choices(**values: str) -> None:
+    for name, value in values.items():
+        read_choice(name, value, CHOICES[name])
+
+
+def _plural(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) if shape else "one query"
+
+
+def _read_target(
+    target: Any, preds: Tensor, ids_of: Tensor | None, ignore_index: int | None, *, lists_given: bool = False
+) -> tuple[Relevance, Tensor | None, Tensor | None]:
+    """The truth; which queries count (None: all); which columns are no candidates (None: all are)."""
+    shape, columns, device = tuple(preds.shape[:-1]), preds.shape[-1], preds.device
+    queries = prod(shape)
+    given = "ranked" if lists_given else "scores"
+    if not isinstance(target, (Relevance, np.ndarray, np.generic)) and _is_sparse(target):
+        target = Relevance.from_sparse(target)
+    if isinstance(target, Relevance):
+        if len(target) != queries:
+            raise ValueError(
+                f"target holds {len(target)} queries, but {given} of shape {tuple(preds.shape)} hold {queries}."
+            )
+        if target.device != device:
+            raise ValueError(
+                f"target is on {target.device}, but the {given} are on {device}; move it there first."
+            )
+        if not lists_given and ids_of is None and target.width not in {None, columns}:
+            raise ValueError(
+                f"target speaks of {target.width} items, but scores of shape {tuple(preds.shape)} of {columns}."
+            )
+        return target, None, None
+    if target is None:
+        raise TypeError("target is missing: give gains, labels, a sparse matrix or a Relevance.")
+    truth = as_tensor("target", target, device)
+    whole = not truth.is_floating_point() and truth.dtype != torch.bool
+    if tuple(truth.shape) == shape and (whole or not shape):
+        labels = require_integer("target", truth).reshape(-1)
+        counted = None if ignore_index is None else labels != ignore_index
+        return Relevance.from_labels(labels, ignore_index), counted, None
+    fits = truth.dim() == len(shape) + 1 and tuple(truth.shape[:-1]) == shape
+    if fits and not lists_given and truth.shape[-1] == columns:
+        gains, dropped = truth.reshape(queries, columns), None
+        if ignore_index is not None and gains.dtype != torch.bool:
+            dropped = gains == ignore_index
+            gains = gains.masked_fill(dropped, 0)
+        if ids_of is not None:
+            return Relevance.from_ids(ids_of, gains), None, dropped
+        return Relevance.from_dense(gains), None, dropped
+    if fits and lists_given and not whole:
+        return Relevance.from_dense(truth.reshape(queries, -1)), None, None
+    raise ValueError(_misfit(truth, preds, whole=whole, given=given))
+
+
+def _misfit(truth: Tensor, preds: Tensor, *, whole: bool, given: str) -> str:
+    """What to say of a target whose shape does not fit."""
+    shape = tuple(preds.shape[:-1])
+    msg = f"target of shape {tuple(truth.shape)} ({truth.dtype}) does not fit {given} of shape {tuple(preds.shape)}."
+    if whole and truth.dim() == preds.dim() and truth.shape[-1] == 1:
+        return f"{msg} If it holds one label a query, pass target.squeeze({truth.dim() - 1})."
+    if whole and truth.dim() == preds.dim():
+        return f"{msg} If it holds ids of relevant items, pass Relevance.from_ids(target)."
+    wanted = f"integer labels of shape {shape}" if shape else "one integer label"
+    gains = f"gains of shape {tuple(preds.shape)}" if given == "scores" else f"gains of shape {(*shape, 'N')}"
+    return f"{msg} Expected {gains}, {wanted}, a sparse matrix, or a Relevance."
+
+
+def _is_sparse(value: object) -> bool:
+    if isinstance(value, Tensor):
+        return value.layout != torch.strided
+    return hasattr(value, "tocoo")
+
+
+def _read_items(
+    items: Array, shape: tuple[int, ...], queries: int, columns: int, device: torch.device
+) -> Tensor:
+    ids = require_integer("items", as_tensor("items", items, device))
+    if tuple(ids.shape) not in {(columns,), (*shape, columns)}:
+        raise ValueError(
+            f"items must have shape {(columns,)} or {(*shape, columns)}, as the scores, but has {tuple(ids.shape)}."
+        )
+    return ids.reshape(-1, columns).expand(queries, columns)
+
+
+def _read_weights(
+    weights: Array | None,
+    shape: tuple[int, ...],
+    queries: int,
+    device: torch.device,
+    counted: Tensor | None,
+    faults: dict[str, Tensor],
+) -> Tensor:
+    dtype = sum_dtype(device)
+    if weights is None:
+        read = torch.ones(queries, dtype=dtype, device=device)
+    else:
+        read = as_tensor("weights", weights, device)
+        if tuple(read.shape) not in {shape, (queries,)} or read.is_complex():
+            raise ValueError(
+                f"weights must hold a number a query, shape {shape}, but have shape {tuple(read.shape)}."
+            )
+        read = read.reshape(-1).to(dtype)
+        faults["weights"] = (~((read >= 0) & (read < torch.inf))).sum()
+    return read if counted is None else torch.where(counted, read, 0.0)
+
+
+def _read_exclusions(
+    exclude: Any, shape: tuple[int, ...], queries: int, columns: int | None, device: torch.device
+) -> list[Relevance]:
+    """Every exclusion as a Relevance of one row a query, or of a single row for all."""
+    if exclude is None:
+        return []
+    if isinstance(exclude, (list, tuple)):
+        return [part for one in exclude for part in _read_exclusions(one, shape, queries, columns, device)]
+    if not isinstance(exclude, Relevance) and _is_sparse(exclude):
+        exclude = Relevance.from_sparse(exclude)
+    if isinstance(exclude, Relevance):
+        if len(exclude) != queries or exclude.device != device:
+            raise ValueError(
+                f"exclude holds {len(exclude)} queries on {exclude.device}, but there are {queries} on {device}; "
+                "take the rows of the batch with exclude[rows]."
+            )
+        return [exclude]
+    ids = as_tensor("exclude", exclude, device)
+    if ids.dim() == 0 or (ids.dim() > 1 and tuple(ids.shape[:-1]) != shape):
+        raise ValueError(
+            f"exclude of shape {tuple(ids.shape)} fits neither one row for all queries nor {_plural(shape)} rows."
+        )
+    ids = ids.reshape(-1, ids.shape[-1])
+    if ids.dtype == torch.bool:
+        if columns is not None and ids.shape[-1] != columns:
+            raise ValueError(f"exclude is a mask of {ids.shape[-1]} items, but there are {columns}.")
+        return [Relevance.from_dense(ids)]
+    if ids.is_floating_point() or ids.shape[-1] == columns:
+        raise TypeError(
+            f"exclude must be a bool mask or integer ids, but is {ids.dtype} with {ids.shape[-1]} columns, as many "
+            "as there are items: a mask must be bool (exclude.bool()), and ids go through Relevance.from_ids."
+        )
+    return [Relevance.from_ids(ids)]
+
+
+def _lay(part: Relevance, columns: int, ids_of: Tensor | None) -> Tensor:
+    """Which of the columns an exclusion lists: bool (Q, columns), or (1, columns) where it is for all queries."""
+    if ids_of is None:
+        return part.listed(columns)
+    if len(part) == 1:
+        return part.contains(ids_of.reshape(1, -1)).view_as(ids_of)
+    return part.contains(ids_of)
+
+
+def _note_truth(faults: dict[str, Tensor], relevance: Relevance, columns: int | None) -> None:
+    faults["target"] = relevance.num_faulty(columns)
+    broken = relevance.nan_gains()
+    if broken is not None:
+        faults["gains"] = broken
+
+
+def _note_exclusions(
+    faults: dict[str, Tensor], excluded: list[Relevance], queries: int, columns: int | None
+) -> None:
+    for part in excluded:
+        each = queries if len(part) == 1 else 1  # a row for all queries is a fault of every query
+        faults["exclude"] = faults.get("exclude", 0) + part.num_faulty(columns) * each
+
+
+def _close_up(ids: Tensor, out: Tensor) -> Tensor:
+    """Take ids out of their lists; what stands behind moves up, and the end is filled with -1."""
+    order = out.to(torch.int8).argsort(dim=1, stable=True)
+    return torch.where(out, -1, ids).gather(1, order)
+
+
+def _drop_repeats(ids: Tensor, duplicates: str, faults: dict[str, Tensor]) -> Tensor:
+    """Count the lists that hold an item twice, or keep the first place of each."""
+    by_id, order = ids.sort(dim=1, stable=True)
+    again = torch.zeros_like(ids, dtype=torch.bool)
+    again[:, 1:] = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
+    if duplicates == "error":
+        faults["duplicates"] = again.any(1).sum()
+        return ids
+    return _close_up(ids, torch.zeros_like(again).scatter_(1, order, again))

@@ -1,0 +1,674 @@
+"""The truth: which items are relevant to each query, and by how much, in whichever storage it came.
+
+A storage answers a handful of questions (`gains_of`, `num_relevant`, `best_gains`, `listed`, `among`,
+`keep`, a slice of its rows); nothing else in the package knows which storage it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_topk.kernels import lowest, sum_dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Array: TypeAlias = "Tensor | NDArray[Any]"
+Rows: TypeAlias = "slice | Sequence[int] | Tensor | NDArray[Any]"
+
+_NO_ITEM = torch.iinfo(torch.int64).max  # sorts behind every id
+
+
+def as_tensor(name: str, value: object, device: torch.device | None = None) -> Tensor:
+    """A tensor as it is (it must be on ``device``), or a NumPy array as a tensor there."""
+    if isinstance(value, Tensor):
+        if device is not None and value.device != device:
+            raise ValueError(
+                f"{name} is on {value.device}, but the scores are on {device}; move it there first."
+            )
+        return value.detach()
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        if any(step < 0 for step in array.strides) or not array.flags.writeable:
+            array = array.copy()  # torch takes neither negative strides nor read-only memory
+        return torch.from_numpy(array).to(device)
+    raise TypeError(f"{name} must be a tensor or a NumPy array, but is a {type(value).__name__}.")
+
+
+def require_integer(name: str, value: Tensor) -> Tensor:
+    """The same numbers as int64; a TypeError for bool, floating-point and complex ones."""
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise TypeError(f"{name} must hold integer ids, but is {value.dtype}.")
+    return value.long()
+
+
+def is_relevant(gains: Tensor, min_relevance: float | None) -> Tensor:
+    """Where a gain counts as relevant: above 0, or at least ``min_relevance``."""
+    return gains > 0 if min_relevance is None else gains >= min_relevance
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a grade is worth in a discounted sum: a name (linear, exp, binary) or a mapping of grades.
+
+    linear is max(g, 0) (Järvelin & Kekäläinen 2002), exp is 2^max(g, 0) - 1 (Burges 2005), binary is 1 for a
+    relevant item. A mapping gives each grade its own worth; a positive grade that it lacks is a fault.
+    """
+
+    name: str
+    grades: tuple[tuple[float, float], ...] = ()
+    min_relevance: float | None = None
+
+    @classmethod
+    def of(cls, gain: str | Mapping[float, float], min_relevance: float | None = None) -> Gain:
+        """Read the user's ``gain=``; raises ValueError for what is neither a name nor a sensible mapping."""
+        if isinstance(gain, Mapping):
+            grades = tuple(sorted((float(grade), float(worth)) for grade, worth in gain.items()))
+            if not grades or any(not 0 <= worth < float("inf") for _, worth in grades):
+                raise ValueError(
+                    f"gain must map grades to finite numbers of at least 0, but is {dict(gain)!r}."
+                )
+            if any(worth != 0 for grade, worth in grades if grade <= 0):
+                raise ValueError(
+                    f"gain must map grades of 0 or less, which no relevant item has, to 0, but is {dict(gain)!r}."
+                )
+            return cls("mapping", grades)
+        if gain not in {"linear", "exp", "binary"}:
+            raise ValueError(
+                f"gain must be 'linear', 'exp', 'binary' or a mapping of grades, but is {gain!r}."
+            )
+        return cls(gain, min_relevance=min_relevance if gain == "binary" else None)
+
+    def __call__(self, gains: Tensor) -> Tensor:
+        """What each grade is worth; the same shape, in the type that sums are kept in."""
+        if self.name == "binary":
+            return is_relevant(gains, self.min_relevance).to(sum_dtype(gains.device))
+        gains = gains.to(sum_dtype(gains.device))
+        if self.name == "linear":
+            return gains.clamp(min=0)
+        if self.name == "exp":
+            return torch.exp2(gains.clamp(min=0)) - 1
+        worths = torch.zeros_like(gains)
+        for grade, worth in self.grades:
+            worths = torch.where(gains == grade, worth, worths)
+        return torch.where(gains.isnan(), gains, worths)
+
+    def lacks(self, gains: Tensor) -> Tensor | None:
+        """Where a positive grade has no worth in the mapping; None for a gain that is no mapping."""
+        if self.name != "mapping":
+            return None
+        known = torch.zeros_like(gains, dtype=torch.bool)
+        for grade, _ in self.grades:
+            known |= gains == grade
+        return (gains > 0) & ~known
+
+    @property
+    def monotone(self) -> bool:
+        """Whether a higher grade is never worth less, so that the best grades are the best worths."""
+        worths = [worth for _, worth in self.grades]
+        return worths == sorted(worths)
+
+
+class Relevance(ABC):
+    """The relevant items of each query, and their gains (grades).
+
+    Make one with `from_dense`, `from_ids`, `from_labels`, `from_sparse` or `from_coo`, and take the rows of a
+    batch with ``relevance[rows]``. An item that is listed with gain 0 is judged and not relevant; one that is
+    not listed has gain 0. Gains may be negative; they count as not relevant.
+    """
+
+    binary: bool
+    """Whether every listed gain is known to be 0 or 1."""
+
+    width: int | None
+    """The number of items, where the storage fixes it."""
+
+    labels: Tensor | None = None
+    """``(Q, 1)``: the one relevant item of each query, where the truth was made from labels."""
+
+    @staticmethod
+    def from_dense(gains: Array) -> Relevance:
+        """Truth as a matrix of gains.
+
+        Args:
+            gains: ``(..., N)``, bool, integer or floating-point; every leading index is a query.
+
+        Example:
+            >>> Relevance.from_dense(torch.tensor([[0, 2, 0, 1]])).num_relevant().tolist()
+            [2]
+        """
+        matrix = as_tensor("gains", gains)
+        if matrix.dim() == 0 or matrix.is_complex():
+            raise ValueError(
+                f"gains must be real and (..., N), but are {matrix.dtype} of shape {tuple(matrix.shape)}."
+            )
+        return _Dense(matrix.reshape(prod(matrix.shape[:-1]), matrix.shape[-1]))
+
+    @staticmethod
+    def from_ids(ids: Array, gains: Array | None = None, padding: int = -1) -> Relevance:
+        """Truth as padded lists of item ids.
+
+        Args:
+            ids: ``(..., R)`` integer item ids, in any order. An id that stands twice in a list counts once,
+                with its largest gain.
+            gains: The same shape: what each item is worth; 1 where it is left out.
+            padding: The id that stands for nothing.
+
+        Example:
+            >>> truth = Relevance.from_ids(torch.tensor([[3, 0], [2, -1]]))
+            >>> truth.num_relevant().tolist()
+            [2, 1]
+        """
+        lists = require_integer("ids", as_tensor("ids", ids))
+        if lists.dim() == 0:
+            raise ValueError("ids must be (..., R), lists of item ids, but got a 0-dimensional tensor.")
+        worth = None if gains is None else as_tensor("gains", gains, lists.device)
+        if worth is not None and worth.shape != lists.shape:
+            raise ValueError(
+                f"gains must have the shape of ids, {tuple(lists.shape)}, but have {tuple(worth.shape)}."
+            )
+        lists = lists.reshape(prod(lists.shape[:-1]), lists.shape[-1])
+        return _Padded.build(lists, None if worth is None else worth.reshape(lists.shape), padding)
+
+    @staticmethod
+    def from_labels(labels: Array, ignore_index: int | None = None) -> Relevance:
+        """Truth as one relevant item a query.
+
+        Args:
+            labels: ``(Q,)`` integer item ids.
+            ignore_index: The label that stands for nothing.
+
+        Example:
+            >>> Relevance.from_labels(torch.tensor([3, 0])).num_relevant().tolist()
+            [1, 1]
+        """
+        column = require_integer("labels", as_tensor("labels", labels)).reshape(-1, 1)
+        truth = _Padded.build(column, None, ignore_index)
+        truth.labels = column
+        return truth
+
+    @staticmethod
+    def from_sparse(matrix: Any) -> Relevance:
+        """Truth as a sparse (Q, N) matrix: torch CSR or COO, or any SciPy sparse matrix or array.
+
+        A stored entry is a listed item; an entry stored twice counts once, with its largest gain.
+        """
+        if isinstance(matrix, Tensor) and matrix.layout == torch.sparse_csr:
+            starts, item, gains = matrix.crow_indices(), matrix.col_indices(), matrix.values()
+            counts = starts.diff()
+            query = torch.arange(len(counts), device=counts.device)
+            query = query.repeat_interleave(counts, output_size=item.shape[0])
+        elif isinstance(matrix, Tensor) and matrix.layout == torch.sparse_coo:
+            (query, item), gains = matrix._indices(), matrix._values()  # coalescing would add up repeats
+        elif hasattr(matrix, "tocoo"):
+            coo = matrix.tocoo()
+            query, item, gains = (as_tensor("matrix", part) for part in (coo.row, coo.col, coo.data))
+        else:
+            layout = matrix.layout if isinstance(matrix, Tensor) else type(matrix).__name__
+            raise TypeError(
+                f"matrix must be a torch CSR or COO tensor, or a SciPy sparse matrix, but is {layout}."
+            )
+        if len(matrix.shape) != 2:
+            raise ValueError(f"matrix must be (Q, N), but has shape {tuple(matrix.shape)}.")
+        queries, width = (int(size) for size in matrix.shape)
+        return _Csr.build(query.long(), item.long(), gains.detach(), queries, width)
+
+    @staticmethod
+    def from_coo(query: Array, item: Array, gains: Array | None = None, *, num_queries: int) -> Relevance:
+        """Truth as (query, item, gain) triples in any order; a pair that stands twice counts once.
+
+        Args:
+            query: ``(P,)`` integers in 0..num_queries - 1.
+            item: ``(P,)`` integer item ids.
+            gains: ``(P,)``; 1 where it is left out. Of a pair that stands twice the largest counts.
+            num_queries: Q. Queries without a pair have no relevant item.
+
+        Example:
+            >>> Relevance.from_coo(torch.tensor([1, 1]), torch.tensor([4, 2]), num_queries=2)[[1]]
+            Relevance(num_queries=1)
+        """
+        rows = require_integer("query", as_tensor("query", query))
+        items = require_integer("item", as_tensor("item", item, rows.device))
+        worth = None if gains is None else as_tensor("gains", gains, rows.device)
+        shapes = {tuple(part.shape) for part in (rows, items, worth) if part is not None}
+        if len(shapes) != 1 or rows.dim() != 1:
+            raise ValueError(
+                f"query, item and gains must be 1-D and of one length, but have shapes {sorted(shapes)}."
+            )
+        return _Csr.build(rows, items, worth, num_queries, None)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of queries."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Rows) -> Relevance:
+        """Return the truth of some queries, in the order given: a slice, indices, or a bool mask of rows."""
+
+    def __repr__(self) -> str:
+        return f"Relevance(num_queries={len(self)})"
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """The device the truth is stored on."""
+
+    @abstractmethod
+    def gains_of(self, ids: Tensor) -> Tensor:
+        """Return the gains ``(Q, K)`` of item ids ``(Q, K)``: 0 for an item not listed, or a negative id."""
+
+    @abstractmethod
+    def num_relevant(self, min_relevance: float | None = None) -> Tensor:
+        """Count the relevant items of each query: int64 ``(Q,)``."""
+
+    @abstractmethod
+    def best_gains(self, k: int | None, gain: Gain) -> Tensor:
+        """Return the k largest worths of each query, descending: ``(Q, W)``, W <= k, padded with 0."""
+
+    @abstractmethod
+    def contains(self, ids: Tensor) -> Tensor:
+        """Tell which item ids ``(Q, K)`` are listed (in dense truth: whose gain is not 0): bool ``(Q, K)``."""
+
+    @abstractmethod
+    def listed(self, num_items: int) -> Tensor:
+        """Mark the listed items (in dense truth: the gains that are not 0): bool ``(Q, num_items)``."""
+
+    @abstractmethod
+    def among(self, scores: Tensor) -> Relevance:
+        """Return the truth restricted to candidates: where scores ``(Q, N)`` are above the lowest value."""
+
+    @abstractmethod
+    def keep(self, item_mask: Array) -> Relevance:
+        """Return the truth restricted to the items where ``item_mask`` ``(N,)`` is True.
+
+        Items beyond the mask's end are dropped. With it, recall over the tail is
+        ``recall(scores, truth.keep(is_tail))``.
+        """
+
+    @abstractmethod
+    def num_faulty(self, num_items: int | None) -> Tensor:
+        """Count the queries that list an id below 0 or beyond ``num_items``; no host read."""
+
+    @abstractmethod
+    def nan_gains(self) -> Tensor | None:
+        """Count the queries that hold a NaN gain, without a host read; None where there can be none."""
+
+
+def _item_mask(mask: Array, device: torch.device) -> Tensor:
+    mask = as_tensor("item_mask", mask, device)
+    if mask.dtype != torch.bool or mask.dim() != 1:
+        raise ValueError(
+            f"item_mask must be bool and (N,), but is {mask.dtype} of shape {tuple(mask.shape)}."
+        )
+    return mask
+
+
+def _lookup(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Clamp ids to a table of that many places: safe places, and which ids were in range."""
+    return ids.clamp(0, max(table.shape[-1] - 1, 0)), (ids >= 0) & (ids < table.shape[-1])
+
+
+def _row_index(rows: Rows, device: torch.device) -> slice | Tensor:
+    if isinstance(rows, slice):
+        return rows
+    index = torch.as_tensor(rows, device=device)
+    if index.dim() != 1 or index.is_floating_point():
+        raise TypeError(
+            f"rows must be a slice, a 1-D bool mask or 1-D indices, but are {index.dtype} {tuple(index.shape)}."
+        )
+    return index if index.dtype == torch.bool else index.long()
+
+
+class _Dense(Relevance):
+    """A matrix of gains, one column an item."""
+
+    def __init__(self, gains: Tensor) -> None:
+        self.gains = gains
+        self.binary = gains.dtype == torch.bool
+        self.width = gains.shape[1]
+
+    def __len__(self) -> int:
+        return self.gains.shape[0]
+
+    def __getitem__(self, rows: Rows) -> Relevance:
+        return _Dense(self.gains[_row_index(rows, self.device)])
+
+    @property
+    def device(self) -> torch.device:
+        return self.gains.device
+
+    def gains_of(self, ids: Tensor) -> Tensor:
+        if self.gains.shape[1] == 0:
+            return torch.zeros(ids.shape, dtype=sum_dtype(ids.device), device=ids.device)
+        places, inside = _lookup(self.gains, ids)
+        return self.gains.gather(1, places).to(sum_dtype(ids.device)) * inside
+
+    def num_relevant(self, min_relevance: float | None = None) -> Tensor:
+        if self.binary:
+            above = min_relevance is not None and min_relevance > 1
+            return self.gains.sum(1) * (not above)
+        return is_relevant(self.gains, min_relevance).sum(1)
+
+    def best_gains(self, k: int | None, gain: Gain) -> Tensor:
+        width = self.gains.shape[1] if k is None else min(k, self.gains.shape[1])
+        if self.binary:
+            return _ones_first(self.gains.sum(1), width, gain)
+        if gain.monotone:
+            return gain(_largest(self.gains, width))
+        return _largest(gain(self.gains), width)
+
+    def contains(self, ids: Tensor) -> Tensor:
+        return self.gains_of(ids) != 0
+
+    def listed(self, num_items: int) -> Tensor:
+        if num_items != self.gains.shape[1]:
+            raise ValueError(
+                f"Relevance of {self.gains.shape[1]} items cannot be laid over {num_items} items."
+            )
+        return self.gains != 0
+
+    def among(self, scores: Tensor) -> Relevance:
+        return _Dense(self.gains * (scores > lowest(scores.dtype)))
+
+    def keep(self, item_mask: Array) -> Relevance:
+        mask = _item_mask(item_mask, self.device)[: self.gains.shape[1]]
+        mask = torch.nn.functional.pad(mask, (0, self.gains.shape[1] - mask.shape[0]))
+        return _Dense(self.gains * mask)
+
+    def num_faulty(self, num_items: int | None) -> Tensor:  # noqa: ARG002 - every column is an item
+        return self.gains.new_zeros((), dtype=torch.int64)
+
+    def nan_gains(self) -> Tensor | None:
+        return self.gains.sum(1).isnan().sum() if self.gains.is_floating_point() else None
+
+
+def _largest(gains: Tensor, k: int) -> Tensor:
+    signed = gains.to(torch.int16) if gains.dtype == torch.uint8 else gains
+    return signed.topk(k, dim=1).values
+
+
+def _ones_first(count: Tensor, width: int, gain: Gain) -> Tensor:
+    places = torch.arange(width, device=count.device) < count[:, None]
+    return gain(places.to(sum_dtype(count.device)))
+
+
+class _Padded(Relevance):
+    """Lists of ids, sorted within each row; `valid` marks the first of each id."""
+
+    width = None
+
+    def __init__(self, ids: Tensor, gains: Tensor | None, valid: Tensor, negative: Tensor) -> None:
+        self.ids, self.gains, self.valid = ids, gains, valid
+        self.negative = negative  # (Q,): the row listed an id below 0 that is not padding
+        self.binary = gains is None
+
+    @classmethod
+    def build(cls, ids: Tensor, gains: Tensor | None, padding: int | None) -> _Padded:
+        if gains is not None and gains.dtype == torch.bool:
+            gains = gains.to(torch.int8)
+        negative = ids < 0
+        absent = negative
+        if padding is not None:
+            absent = negative | (ids == padding)
+            negative = negative & (ids != padding)
+        ids = torch.where(absent, _NO_ITEM, ids)
+        if ids.shape[1] > 1:
+            if gains is None:
+                ids = ids.sort(dim=1).values
+            else:  # the largest gain of an id comes first
+                gains, order = gains.sort(dim=1, descending=True, stable=True)
+                ids, order = ids.gather(1, order).sort(dim=1, stable=True)
+                gains = gains.gather(1, order)
+        valid = ids != _NO_ITEM
+        valid[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+        return cls(ids, gains, valid, negative.any(1))
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+    def __getitem__(self, rows: Rows) -> Relevance:
+        index = _row_index(rows, self.device)
+        gains = None if self.gains is None else self.gains[index]
+        part = _Padded(self.ids[index], gains, self.valid[index], self.negative[index])
+        part.labels = None if self.labels is None else self.labels[index]
+        return part
+
+    @property
+    def device(self) -> torch.device:
+        return self.ids.device
+
+    def _find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Where each id stands in its row's list, and whether it does."""
+        if self.ids.shape[1] == 1:
+            return torch.zeros_like(ids), (ids == self.ids) & self.valid
+        place = torch.searchsorted(self.ids, ids.contiguous()).clamp(max=self.ids.shape[1] - 1)
+        return place, (self.ids.gather(1, place) == ids) & self.valid.gather(1, place)
+
+    def gains_of(self, ids: Tensor) -> Tensor:
+        dtype = sum_dtype(ids.device)
+        if self.ids.shape[1] == 0:
+            return torch.zeros(ids.shape, dtype=dtype, device=ids.device)
+        place, found = self._find(ids)
+        if self.gains is None:
+            return found.to(dtype)
+        return torch.where(found, self.gains.gather(1, place).to(dtype), 0.0)
+
+    def num_relevant(self, min_relevance: float | None = None) -> Tensor:
+        gains = self.valid.to(torch.int8) if self.gains is None else self.gains
+        return (self.valid & is_relevant(gains, min_relevance)).sum(1)
+
+    def best_gains(self, k: int | None, gain: Gain) -> Tensor:
+        width = self.ids.shape[1] if k is None else min(k, self.ids.shape[1])
+        if self.gains is None:
+            return _ones_first(self.valid.sum(1), width, gain)
+        return torch.where(self.valid, gain(self.gains), 0.0).topk(width, dim=1).values
+
+    def contains(self, ids: Tensor) -> Tensor:
+        if self.ids.shape[1] == 0:
+            return torch.zeros_like(ids, dtype=torch.bool)
+        return self._find(ids)[1]
+
+    def listed(self, num_items: int) -> Tensor:
+        # What is no item or beyond the last one is written to a column of its own, which is cut off.
+        inside = self.valid & (self.ids < num_items)
+        mask = torch.zeros((len(self), num_items + 1), dtype=torch.bool, device=self.device)
+        return mask.scatter_(1, torch.where(inside, self.ids, num_items), value=True)[:, :num_items]
+
+    def among(self, scores: Tensor) -> Relevance:
+        if scores.shape[1] == 0:
+            return _Padded(self.ids, self.gains, torch.zeros_like(self.valid), self.negative)
+        places, inside = _lookup(scores, self.ids)
+        candidate = inside & (scores.gather(1, places) > lowest(scores.dtype))
+        return _Padded(self.ids, self.gains, self.valid & candidate, self.negative)
+
+    def keep(self, item_mask: Array) -> Relevance:
+        mask = _item_mask(item_mask, self.device)
+        return _Padded(self.ids, self.gains, self.valid & _masked(mask, self.ids), self.negative)
+
+    def num_faulty(self, num_items: int | None) -> Tensor:
+        if num_items is None:
+            return self.negative.sum()
+        return (self.negative | ((self.ids >= num_items) & (self.ids != _NO_ITEM)).any(1)).sum()
+
+    def nan_gains(self) -> Tensor | None:
+        if self.gains is None or not self.gains.is_floating_point():
+            return None
+        return (self.gains.isnan() & self.valid).any(1).sum()
+
+
+def _masked(mask: Tensor, ids: Tensor) -> Tensor:
+    if mask.shape[0] == 0:
+        return torch.zeros_like(ids, dtype=torch.bool)
+    places, inside = _lookup(mask, ids)
+    return mask[places] & inside
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """Listed (query, item, gain) entries of a whole data set, sorted by query and item, shared by its slices."""
+
+    query: Tensor
+    item: Tensor
+    gains: Tensor | None
+    valid: Tensor
+    key: Tensor
+    start: Tensor  # (Q + 1,)
+    stride: int
+    stray: Tensor
+    cache: dict[object, Any]
+
+
+class _Csr(Relevance):
+    """Compressed rows of a data set, and which of its rows these are: a slice copies no entry."""
+
+    def __init__(self, entries: _Entries, rows: Tensor, width: int | None) -> None:
+        self.entries, self.rows, self.width = entries, rows, width
+        self.binary = entries.gains is None
+
+    @classmethod
+    def build(
+        cls, query: Tensor, item: Tensor, gains: Tensor | None, num_queries: int, width: int | None
+    ) -> _Csr:
+        if gains is not None and gains.dtype == torch.bool:
+            gains = gains.to(torch.int8)
+        stray = (query < 0) | (query >= num_queries)
+        if query.device.type == "cpu" and bool(stray.any()):
+            raise ValueError(
+                f"query must lie in 0..{num_queries - 1} (num_queries={num_queries}), but {query[stray][0]} does not."
+            )
+        # One key a (query, item) pair: any id below the stride fits, so no host read of the largest id.
+        stride = _NO_ITEM // max(num_queries, 1)
+        negative = item < 0
+        query = query.clamp(0, max(num_queries - 1, 0))
+        key = query * stride + item.clamp(0, stride - 1)
+        if gains is not None:
+            order = gains.argsort(descending=True, stable=True)
+            key, gains, item, negative = key[order], gains[order], item[order], negative[order]
+            query, stray = query[order], stray[order]
+        key, order = key.sort(stable=True)
+        query, item, negative, stray = query[order], item[order], negative[order], stray[order]
+        gains = None if gains is None else gains[order]
+        valid = ~stray & ~negative
+        valid[1:] &= key[1:] != key[:-1]
+        start = torch.searchsorted(query, torch.arange(num_queries + 1, device=query.device))
+        entries = _Entries(query, item, gains, valid, key, start, stride, stray.sum(), {})
+        return cls(entries, torch.arange(num_queries, device=query.device), width)
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
+
+    def __getitem__(self, rows: Rows) -> Relevance:
+        return _Csr(self.entries, self.rows[_row_index(rows, self.device)], self.width)
+
+    @property
+    def device(self) -> torch.device:
+        return self.rows.device
+
+    def _find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the entry of each id stands, and whether there is one."""
+        entries = self.entries
+        key = self.rows[:, None] * entries.stride + ids
+        place = torch.searchsorted(entries.key, key).clamp(max=entries.key.shape[0] - 1)
+        found = (entries.key[place] == key) & entries.valid[place]
+        return place, found & (ids >= 0) & (ids < entries.stride)
+
+    def gains_of(self, ids: Tensor) -> Tensor:
+        dtype = sum_dtype(ids.device)
+        if self.entries.key.shape[0] == 0:
+            return torch.zeros(ids.shape, dtype=dtype, device=ids.device)
+        place, found = self._find(ids)
+        if self.entries.gains is None:
+            return found.to(dtype)
+        return torch.where(found, self.entries.gains[place].to(dtype), 0.0)
+
+    def num_relevant(self, min_relevance: float | None = None) -> Tensor:
+        entries = self.entries
+        relevant = entries.valid
+        if entries.gains is not None:
+            relevant = relevant & is_relevant(entries.gains, min_relevance)
+        elif min_relevance is not None and min_relevance > 1:
+            relevant = torch.zeros_like(relevant)
+        return self._count(("relevant", min_relevance), relevant)
+
+    def _count(self, name: object, marked: Tensor) -> Tensor:
+        """How many entries of each row are marked; summed once for the data set and read off for a slice."""
+        if name not in self.entries.cache:
+            before = torch.nn.functional.pad(marked.cumsum(0), (1, 0))
+            self.entries.cache[name] = before[self.entries.start].diff()
+        counts: Tensor = self.entries.cache[name]
+        return counts[self.rows]
+
+    def best_gains(self, k: int | None, gain: Gain) -> Tensor:
+        entries = self.entries
+        width = self._longest() if k is None else k
+        if entries.gains is None:
+            return _ones_first(self._count(("relevant", None), entries.valid), width, gain)
+        if gain not in entries.cache:
+            worth = gain(entries.gains) * entries.valid
+            order = worth.argsort(descending=True, stable=True)
+            entries.cache[gain] = worth[order[entries.query[order].argsort(stable=True)]]
+        places, inside = self._places(width)
+        best: Tensor = entries.cache[gain]
+        return best[places] * inside if best.shape[0] else inside.to(best.dtype)
+
+    def _longest(self) -> int:
+        """The longest row of the data set: read from the device once, where a whole list is asked for."""
+        cache = self.entries.cache
+        if "longest" not in cache:
+            counts = self.entries.start.diff()
+            cache["longest"] = int(counts.max()) if counts.shape[0] and self.entries.key.shape[0] else 0
+        longest: int = cache["longest"]
+        return longest
+
+    def _places(self, width: int) -> tuple[Tensor, Tensor]:
+        """Where the first entries of each row stand, (Q, width), and which of them exist."""
+        start, end = self.entries.start[:-1][self.rows], self.entries.start[1:][self.rows]
+        places = start[:, None] + torch.arange(width, device=self.device)
+        return places.clamp(max=max(self.entries.key.shape[0] - 1, 0)), places < end[:, None]
+
+    def _padded(self) -> _Padded:
+        places, inside = self._places(self._longest())
+        entries = self.entries
+        valid = inside & entries.valid[places]
+        ids = torch.where(inside, entries.item[places], _NO_ITEM)
+        negative = torch.zeros_like(self.rows, dtype=torch.bool)
+        return _Padded(ids, None if entries.gains is None else entries.gains[places], valid, negative)
+
+    def contains(self, ids: Tensor) -> Tensor:
+        if self.entries.key.shape[0] == 0:
+            return torch.zeros_like(ids, dtype=torch.bool)
+        return self._find(ids)[1]
+
+    def listed(self, num_items: int) -> Tensor:
+        if self.width is not None and self.width != num_items:
+            raise ValueError(f"Relevance of {self.width} items cannot be laid over {num_items} items.")
+        return self._padded().listed(num_items)
+
+    def among(self, scores: Tensor) -> Relevance:
+        return self._padded().among(scores)
+
+    def keep(self, item_mask: Array) -> Relevance:
+        entries = self.entries
+        valid = entries.valid & _masked(_item_mask(item_mask, self.device), entries.item)
+        kept = _Entries(**{**vars(entries), "valid": valid, "cache": {}})
+        return _Csr(kept, self.rows, self.width)
+
+    def num_faulty(self, num_items: int | None) -> Tensor:
+        bad = self.entries.item < 0
+        if num_items is not None:
+            bad = bad | (self.entries.item >= num_items)
+        return (self._count(("faulty", num_items), bad) > 0).sum() + self.entries.stray
+
+    def nan_gains(self) -> Tensor | None:
+        gains = self.entries.gains
+        if gains is None or not gains.is_floating_point():
+            return None
+        return (self._count("nan", gains.isnan() & self.entries.valid) > 0).sum()
