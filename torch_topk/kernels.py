@@ -8,27 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
+from operator import index
 
 import torch
 from torch import Tensor
 
 _branch_free = False
-# Types that `torch.topk` or comparison kernels lack, or whose smallest value is a legitimate score.
-_WIDER = {torch.bool: torch.int16, torch.uint8: torch.int16}
-for _name, _wide in (("uint16", torch.int32), ("uint32", torch.int64)):
-    if hasattr(torch, _name):
-        _WIDER[getattr(torch, _name)] = _wide
+# Types whose smallest value is a legitimate score, or that sorting kernels lack, and the wider ones they are read as.
+_WIDER = {torch.bool: torch.int16, torch.uint8: torch.int16, torch.uint16: torch.int32, torch.uint32: torch.int64}
+_TAKEN = {
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+}
 
 
 @contextmanager
 def branch_free() -> Iterator[None]:
     """Take the path that never reads tensor data on the host, even for CPU tensors (as tests of it need)."""
-    global _branch_free
+    global _branch_free  # noqa: PLW0603 - one switch for the process
     before, _branch_free = _branch_free, True
     try:
         yield
     finally:
         _branch_free = before
+
+
+def may_branch(tensor: Tensor) -> bool:
+    """Whether a kernel may read this tensor's data on the host to take a faster path."""
+    return tensor.device.type == "cpu" and not _branch_free and not torch.compiler.is_compiling()
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:
@@ -37,8 +51,16 @@ def sum_dtype(device: torch.device) -> torch.dtype:
 
 
 def orderable(scores: Tensor) -> Tensor:
-    """The scores in a signed type that every kernel takes; only bool and unsigned integers are copied."""
-    return scores.to(_WIDER.get(scores.dtype, scores.dtype))
+    """The scores in a signed type that every kernel takes; only bool and unsigned integers are copied.
+
+    Raises:
+        TypeError: For complex numbers, and types without an order of their own on some device.
+    """
+    dtype = _WIDER.get(scores.dtype, scores.dtype)
+    if dtype not in _TAKEN:
+        names = ", ".join(sorted(str(each).removeprefix("torch.") for each in {*_TAKEN, *_WIDER}))
+        raise TypeError(f"scores must be one of {names}, but are {scores.dtype}.")
+    return scores.to(dtype)
 
 
 def lowest(dtype: torch.dtype) -> float | int:
@@ -60,7 +82,7 @@ def topk(scores: Tensor, k: int, *, ties: str = "index") -> tuple[Tensor, Tensor
         shows NaN at rank 1, as `torch.topk` has it.
 
     Raises:
-        TypeError: For complex scores.
+        TypeError: For complex scores and other types without an order.
         ValueError: For a k outside 0..N, a 0-dimensional tensor, or an unknown tie rule.
 
     Example:
@@ -70,21 +92,21 @@ def topk(scores: Tensor, k: int, *, ties: str = "index") -> tuple[Tensor, Tensor
         >>> topk(torch.tensor([1.0, 3.0, 3.0, 2.0]), 3, ties="reverse")[1].tolist()
         [2, 1, 3]
     """
-    if scores.is_complex():
-        raise TypeError(f"scores must be real, but are {scores.dtype}; complex numbers have no order.")
+    scores = torch.as_tensor(scores).detach()
     if scores.dim() == 0:
-        raise ValueError("scores must have at least one dimension, (..., N), but got a 0-dimensional tensor.")
+        raise ValueError("scores must have at least one dimension, (..., N), but are 0-dimensional.")
     items = scores.shape[-1]
-    if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= items:
+    if isinstance(k, bool) or not hasattr(k, "__index__") or not 0 <= index(k) <= items:
         raise ValueError(f"k must be an int from 0 to the {items} items a row of scores holds, but is {k!r}.")
     if ties not in {"index", "reverse"}:
         raise ValueError(f"ties must be 'index' or 'reverse', but is {ties!r}.")
-    rows = orderable(scores.detach()).reshape(-1, items)
+    k = index(k)
+    rows = orderable(scores).reshape(prod(scores.shape[:-1]), items)
     if k == 0:
         values, indices = rows[:, :0], rows.new_empty((rows.shape[0], 0), dtype=torch.int64)
     elif 2 * k > items:
         values, indices = _by_sort(rows, k, ties)
-    elif rows.device.type == "cpu" and not _branch_free and not torch.compiler.is_compiling():
+    elif may_branch(rows):
         values, indices = _by_neighbours(rows, k, ties)
     else:
         values, indices = _by_threshold(rows, k, ties)
@@ -131,9 +153,7 @@ def _by_threshold(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     values, indices = rows.topk(k)
     values = _positive_zero(values)
     threshold = values[:, -1:]
-    position = torch.arange(
-        items, device=rows.device, dtype=torch.int32 if items < 2**31 - 1 else torch.int64
-    )
+    position = torch.arange(items, device=rows.device, dtype=torch.int32 if items < 2**31 - 1 else torch.int64)
     at_threshold = rows == threshold
     if rows.is_floating_point():  # NaN equals nothing, yet a row of NaNs must still give k different indices
         at_threshold |= rows.isnan() & threshold.isnan()
@@ -148,3 +168,15 @@ def _by_threshold(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     indices, order = indices.sort(dim=1, descending=ties == "reverse")
     values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
     return values, indices.gather(1, order)
+
+
+def count_true(mask: Tensor) -> Tensor:
+    """How many of each row of a bool ``(Q, N)`` are True: int64 ``(Q,)``.
+
+    Sums of up to 250 bytes fit a byte, and adding bytes is some 25 times faster than widening each one.
+    """
+    whole = mask.shape[1] // 250 * 250
+    bytes_ = mask.view(torch.uint8)
+    head: Tensor = bytes_[:, :whole].unflatten(1, (whole // 250, 250)).sum(2, dtype=torch.uint8).sum(1)
+    tail: Tensor = bytes_[:, whole:].sum(1)
+    return head + tail

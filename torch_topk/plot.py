@@ -65,10 +65,10 @@ def _axes(ax: Any) -> tuple[Any, Any]:
     if ax is not None:
         return None, ax
     try:
-        from matplotlib import pyplot
+        from matplotlib import pyplot as plt
     except ImportError as error:
         raise ImportError("plot() needs matplotlib: pip install 'torch-topk[plot]'.") from error
-    return pyplot.subplots(layout="constrained")
+    return plt.subplots(layout="constrained")
 
 
 def _numbers(values: Tensor) -> list[float]:

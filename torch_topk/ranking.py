@@ -8,83 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torch_topk.inputs import (
+    CHOICES,
+    FAULTS,
+    Array,
+    Cutoffs,
+    as_tensor,
+    raise_faults,
+    read_choice,
+    read_cutoffs,
+    require_integer,
+)
 from torch_topk.kernels import lowest, orderable, sum_dtype, topk
-from torch_topk.relevance import Array, Gain, Relevance, as_tensor, is_relevant, require_integer
-
-Cutoffs: TypeAlias = "tuple[int, ...] | tuple[None]"
-
-FAULTS = {
-    "nan_scores": "a NaN score: mend the model, or rank NaN last with non_finite='last'",
-    "target": "a relevant item id below 0 or not below the number of items: check how labels are encoded, or name "
-    "the label to skip with ignore_index",
-    "exclude": "an excluded id below 0 (and not the padding, -1) or not below the number of items",
-    "ranked": "a ranked item id below 0 (and not the padding) or not below the number of items",
-    "duplicates": "an item that is ranked more than once: mend the list, or keep the item's best place with "
-    "duplicates='first'",
-    "gains": "a gain that is NaN or infinite",
-    "grades": "a positive grade that the mapping given as gain does not list: add it, if only as 0",
-    "weights": "a weight that is negative, NaN or infinite",
-    "empty": "no relevant item, which empty='error' forbids: go on with 'zero', 'one', 'skip' or 'nan'",
-}
-"""Faults that only the data can show: their names, and what is said of the queries that have them."""
-
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "ties": ("index", "reverse"),
-    "empty": ("zero", "one", "skip", "nan", "error"),
-    "duplicates": ("error", "first"),
-    "non_finite": ("error", "last"),
-    "validate": ("compute", "now", "off"),
-}
-"""The policies that are a choice, and their values."""
-
-
-class InputError(ValueError):
-    """Scores, truth, lists or weights hold values that no metric can be computed from."""
-
-
-def raise_faults(counts: Sequence[float], where: str) -> None:
-    """Raise an InputError that names every fault with its count, in the order of FAULTS."""
-    found = [
-        f"{int(count)} {'query has' if count == 1 else 'queries have'} {text}"
-        for count, text in zip(counts, FAULTS.values(), strict=True)
-        if count
-    ]
-    if found:
-        raise InputError(f"{where}: " + "; ".join(found) + ".")
-
-
-def read_cutoffs(k: int | Sequence[int] | None) -> Cutoffs:
-    """The cut-offs as a tuple; (None,) for the whole list. Raises TypeError or ValueError that names k."""
-    if k is None:
-        return (None,)
-    if isinstance(k, (Tensor, np.ndarray)):
-        k = k.tolist()
-    several = list(k) if isinstance(k, Sequence) and not isinstance(k, str) else [k]
-    cutoffs = []
-    for value in several:
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-            raise TypeError(
-                f"k must be an int, a sequence of ints, or None for the whole list, but is {k!r}."
-            )
-        if value < 1:
-            raise ValueError(f"k must be at least 1, but is {k!r}.")
-        cutoffs.append(int(value))
-    if not cutoffs or len(set(cutoffs)) < len(cutoffs):
-        raise ValueError(f"k must hold at least one cut-off, and each only once, but is {k!r}.")
-    return tuple(cutoffs)
-
-
-def read_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raise a ValueError that lists the choices unless the value is one of them."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
+from torch_topk.relevance import Gain, Relevance, is_relevant
 
 
 class Ranking:
@@ -119,14 +61,11 @@ class Ranking:
     ) -> None:
         self.ids, self.relevance, self.weights = ids, relevance, weights
         self.ties, self.depth, self.shape, self.faults = ties, depth, shape, faults
-        self._pool, self._pool_holds = (
-            pool,
-            pool_holds,
-        )  # the candidates: scores (Q, N), or whole lists of ids
+        self._pool, self._pool_holds = pool, pool_holds  # the candidates: scores (Q, N), or whole lists of ids
         self._tables: dict[object, Tensor] = {}
 
     @classmethod
-    def from_scores(
+    def from_scores(  # noqa: C901 - one straight line of steps, each for an argument
         cls,
         scores: Array,
         target: Any,
@@ -205,11 +144,11 @@ class Ranking:
         values, ids = topk(rows, width, ties=ties)
         faults: dict[str, Tensor] = {}
         if validate != "off":
+            size = columns if ids_of is None else None  # of the catalogue, where it is known
             if rows.is_floating_point() and width:
                 broken = values[:, 0].isnan()
                 faults["nan_scores"] = (broken if counted is None else broken & counted).sum()
-            _note_truth(faults, relevance, None if ids_of is not None else columns)
-            _note_exclusions(faults, excluded, queries, None if ids_of is not None else columns)
+            _note_truth(faults, relevance, excluded, queries, size)
             if ids_of is not None:
                 faults["ranked"] = (ids_of < -1).any(1).sum()
         if ids_of is not None:
@@ -217,24 +156,20 @@ class Ranking:
         ids = torch.where(values > lowest(rows.dtype), ids, -1)
         pool = rows
         if ids_of is not None:
-            pool = ids = _drop_repeats(ids, duplicates, faults if validate != "off" else {})
-            ids = ids[:, :depth]
-        ranking = cls(
-            ids,
+            pool = ids = _settle_repeats(ids, duplicates, faults, validate)
+        return cls._make(
+            ids[:, :depth],
             relevance,
-            weights=_read_weights(
-                weights, shape, queries, device, counted, faults if validate != "off" else {}
-            ),
+            weights=weights,
+            counted=counted,
             ties=ties,
             depth=None if depth is None or depth >= columns else depth,
             shape=shape,
             pool=pool,
             pool_holds="scores" if ids_of is None else "ids",
             faults=faults,
+            validate=validate,
         )
-        if validate == "now":
-            ranking.check()
-        return ranking
 
     @classmethod
     def from_ids(
@@ -287,12 +222,11 @@ class Ranking:
         excluded = _read_exclusions(exclude, shape, queries, relevance.width, device)
         faults: dict[str, Tensor] = {}
         if validate != "off":
-            stray = (lists < 0) & (lists != padding)
+            stray = lists < 0
             if relevance.width is not None:
-                stray |= (lists >= relevance.width) & (lists != padding)
-            faults["ranked"] = stray.any(1).sum()
-            _note_truth(faults, relevance, relevance.width)
-            _note_exclusions(faults, excluded, queries, relevance.width)
+                stray = stray | (lists >= relevance.width)
+            faults["ranked"] = (stray & (lists != padding)).any(1).sum()
+            _note_truth(faults, relevance, excluded, queries, relevance.width)
         ids = torch.where((lists == padding) | (lists < 0), -1, lists)
         if excluded:
             out = torch.zeros_like(ids, dtype=torch.bool)
@@ -301,20 +235,48 @@ class Ranking:
             if relevance.labels is not None:
                 out &= ids != relevance.labels
             ids = _close_up(ids, out)
-        ids = _drop_repeats(ids, duplicates, faults if validate != "off" else {})
-        ranking = cls(
+        ids = _settle_repeats(ids, duplicates, faults, validate)
+        return cls._make(
             ids[:, :depth],
             relevance,
-            weights=_read_weights(
-                weights, shape, queries, device, counted, faults if validate != "off" else {}
-            ),
+            weights=weights,
+            counted=counted,
             ties=None,
             depth=None if depth is None or depth >= length else depth,
             shape=shape,
             pool=ids,
             pool_holds="ids",
             faults=faults,
+            validate=validate,
         )
+
+    @classmethod
+    def _make(
+        cls,
+        ids: Tensor,
+        relevance: Relevance,
+        *,
+        weights: Array | None,
+        counted: Tensor | None,
+        faults: dict[str, Tensor],
+        validate: str,
+        shape: tuple[int, ...],
+        **rest: Any,
+    ) -> Ranking:
+        """What both constructors end with: the weights, and the faults if they are wanted now."""
+        dtype = sum_dtype(ids.device)
+        if weights is None:
+            read = torch.ones(ids.shape[0], dtype=dtype, device=ids.device)
+        else:
+            read = as_tensor("weights", weights, ids.device)
+            if tuple(read.shape) not in {shape, ids.shape[:1]} or read.is_complex():
+                raise ValueError(f"weights must be a number a query, of shape {shape}, but have {tuple(read.shape)}.")
+            read = read.reshape(-1).to(dtype)
+            if validate != "off":
+                faults["weights"] = (~((read >= 0) & (read < torch.inf))).sum()
+        if counted is not None:
+            read = torch.where(counted, read, 0.0)
+        ranking = cls(ids, relevance, weights=read, faults=faults, shape=shape, **rest)
         if validate == "now":
             ranking.check()
         return ranking
@@ -353,9 +315,7 @@ class Ranking:
     def fault_counts(self) -> Tensor:
         """Count the queries with each fault of FAULTS, in that order: ``(len(FAULTS),)``."""
         none = self.weights.new_zeros(())
-        return torch.stack(
-            [self.faults[name].to(none.dtype) if name in self.faults else none for name in FAULTS]
-        )
+        return torch.stack([self.faults[name].to(none.dtype) if name in self.faults else none for name in FAULTS])
 
     # The tables that metrics share, each computed once. All are float64 (float32 on a device without it).
 
@@ -387,9 +347,7 @@ class Ranking:
     def retrieved_at(self, cutoffs: Cutoffs) -> Tensor:
         """The number of items among the first k ranks, ``(Q, len(cutoffs))``."""
         held = self.ids >= 0
-        return self._once(
-            ("retrieved_at", cutoffs), lambda: self.sum_at(held.to(self.weights.dtype), cutoffs)
-        )
+        return self._once(("retrieved_at", cutoffs), lambda: self.sum_at(held.to(self.weights.dtype), cutoffs))
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
         """The number R of relevant items of each query, ranked or not, ``(Q, 1)``."""
@@ -487,7 +445,7 @@ def _plural(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) if shape else "one query"
 
 
-def _read_target(
+def _read_target(  # noqa: C901 - one form of truth after the other
     target: Any, preds: Tensor, ids_of: Tensor | None, ignore_index: int | None, *, lists_given: bool = False
 ) -> tuple[Relevance, Tensor | None, Tensor | None]:
     """The truth; which queries count (None: all); which columns are no candidates (None: all are)."""
@@ -502,9 +460,7 @@ def _read_target(
                 f"target holds {len(target)} queries, but {given} of shape {tuple(preds.shape)} hold {queries}."
             )
         if target.device != device:
-            raise ValueError(
-                f"target is on {target.device}, but the {given} are on {device}; move it there first."
-            )
+            raise ValueError(f"target is on {target.device}, but the {given} are on {device}; move it there first.")
         if not lists_given and ids_of is None and target.width not in {None, columns}:
             raise ValueError(
                 f"target speaks of {target.width} items, but scores of shape {tuple(preds.shape)} of {columns}."
@@ -551,37 +507,13 @@ def _is_sparse(value: object) -> bool:
     return hasattr(value, "tocoo")
 
 
-def _read_items(
-    items: Array, shape: tuple[int, ...], queries: int, columns: int, device: torch.device
-) -> Tensor:
+def _read_items(items: Array, shape: tuple[int, ...], queries: int, columns: int, device: torch.device) -> Tensor:
     ids = require_integer("items", as_tensor("items", items, device))
     if tuple(ids.shape) not in {(columns,), (*shape, columns)}:
         raise ValueError(
             f"items must have shape {(columns,)} or {(*shape, columns)}, as the scores, but has {tuple(ids.shape)}."
         )
     return ids.reshape(-1, columns).expand(queries, columns)
-
-
-def _read_weights(
-    weights: Array | None,
-    shape: tuple[int, ...],
-    queries: int,
-    device: torch.device,
-    counted: Tensor | None,
-    faults: dict[str, Tensor],
-) -> Tensor:
-    dtype = sum_dtype(device)
-    if weights is None:
-        read = torch.ones(queries, dtype=dtype, device=device)
-    else:
-        read = as_tensor("weights", weights, device)
-        if tuple(read.shape) not in {shape, (queries,)} or read.is_complex():
-            raise ValueError(
-                f"weights must hold a number a query, shape {shape}, but have shape {tuple(read.shape)}."
-            )
-        read = read.reshape(-1).to(dtype)
-        faults["weights"] = (~((read >= 0) & (read < torch.inf))).sum()
-    return read if counted is None else torch.where(counted, read, 0.0)
 
 
 def _read_exclusions(
@@ -628,19 +560,16 @@ def _lay(part: Relevance, columns: int, ids_of: Tensor | None) -> Tensor:
     return part.contains(ids_of)
 
 
-def _note_truth(faults: dict[str, Tensor], relevance: Relevance, columns: int | None) -> None:
-    faults["target"] = relevance.num_faulty(columns)
+def _note_truth(
+    faults: dict[str, Tensor], relevance: Relevance, excluded: list[Relevance], queries: int, size: int | None
+) -> None:
+    faults["target"] = relevance.num_faulty(size)
     broken = relevance.nan_gains()
     if broken is not None:
         faults["gains"] = broken
-
-
-def _note_exclusions(
-    faults: dict[str, Tensor], excluded: list[Relevance], queries: int, columns: int | None
-) -> None:
     for part in excluded:
         each = queries if len(part) == 1 else 1  # a row for all queries is a fault of every query
-        faults["exclude"] = faults.get("exclude", 0) + part.num_faulty(columns) * each
+        faults["exclude"] = faults.get("exclude", 0) + part.num_faulty(size) * each
 
 
 def _close_up(ids: Tensor, out: Tensor) -> Tensor:
@@ -649,12 +578,14 @@ def _close_up(ids: Tensor, out: Tensor) -> Tensor:
     return torch.where(out, -1, ids).gather(1, order)
 
 
-def _drop_repeats(ids: Tensor, duplicates: str, faults: dict[str, Tensor]) -> Tensor:
-    """Count the lists that hold an item twice, or keep the first place of each."""
+def _settle_repeats(ids: Tensor, duplicates: str, faults: dict[str, Tensor], validate: str) -> Tensor:
+    """Keep the first place of an item that a list holds twice, or count such lists as faults."""
+    if duplicates == "error" and validate == "off":
+        return ids
     by_id, order = ids.sort(dim=1, stable=True)
     again = torch.zeros_like(ids, dtype=torch.bool)
     again[:, 1:] = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
-    if duplicates == "error":
-        faults["duplicates"] = again.any(1).sum()
-        return ids
-    return _close_up(ids, torch.zeros_like(again).scatter_(1, order, again))
+    if duplicates == "first":
+        return _close_up(ids, torch.zeros_like(again).scatter_(1, order, again))
+    faults["duplicates"] = again.any(1).sum()
+    return ids

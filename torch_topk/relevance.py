@@ -7,47 +7,20 @@ A storage answers a handful of questions (`gains_of`, `num_relevant`, `best_gain
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torch_topk.kernels import lowest, sum_dtype
+from torch_topk.inputs import Array, as_tensor, require_integer
+from torch_topk.kernels import count_true, lowest, may_branch, sum_dtype
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Array: TypeAlias = "Tensor | NDArray[Any]"
-Rows: TypeAlias = "slice | Sequence[int] | Tensor | NDArray[Any]"
+Rows: TypeAlias = slice | Sequence[int] | Array
 
 _NO_ITEM = torch.iinfo(torch.int64).max  # sorts behind every id
-
-
-def as_tensor(name: str, value: object, device: torch.device | None = None) -> Tensor:
-    """A tensor as it is (it must be on ``device``), or a NumPy array as a tensor there."""
-    if isinstance(value, Tensor):
-        if device is not None and value.device != device:
-            raise ValueError(
-                f"{name} is on {value.device}, but the scores are on {device}; move it there first."
-            )
-        return value.detach()
-    if isinstance(value, (np.ndarray, np.generic)):
-        array = np.asarray(value)
-        if any(step < 0 for step in array.strides) or not array.flags.writeable:
-            array = array.copy()  # torch takes neither negative strides nor read-only memory
-        return torch.from_numpy(array).to(device)
-    raise TypeError(f"{name} must be a tensor or a NumPy array, but is a {type(value).__name__}.")
-
-
-def require_integer(name: str, value: Tensor) -> Tensor:
-    """The same numbers as int64; a TypeError for bool, floating-point and complex ones."""
-    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-        raise TypeError(f"{name} must hold integer ids, but is {value.dtype}.")
-    return value.long()
 
 
 def is_relevant(gains: Tensor, min_relevance: float | None) -> Tensor:
@@ -73,18 +46,14 @@ class Gain:
         if isinstance(gain, Mapping):
             grades = tuple(sorted((float(grade), float(worth)) for grade, worth in gain.items()))
             if not grades or any(not 0 <= worth < float("inf") for _, worth in grades):
-                raise ValueError(
-                    f"gain must map grades to finite numbers of at least 0, but is {dict(gain)!r}."
-                )
+                raise ValueError(f"gain must map grades to finite numbers of at least 0, but is {dict(gain)!r}.")
             if any(worth != 0 for grade, worth in grades if grade <= 0):
                 raise ValueError(
                     f"gain must map grades of 0 or less, which no relevant item has, to 0, but is {dict(gain)!r}."
                 )
             return cls("mapping", grades)
         if gain not in {"linear", "exp", "binary"}:
-            raise ValueError(
-                f"gain must be 'linear', 'exp', 'binary' or a mapping of grades, but is {gain!r}."
-            )
+            raise ValueError(f"gain must be 'linear', 'exp', 'binary' or a mapping of grades, but is {gain!r}.")
         return cls(gain, min_relevance=min_relevance if gain == "binary" else None)
 
     def __call__(self, gains: Tensor) -> Tensor:
@@ -147,9 +116,7 @@ class Relevance(ABC):
         """
         matrix = as_tensor("gains", gains)
         if matrix.dim() == 0 or matrix.is_complex():
-            raise ValueError(
-                f"gains must be real and (..., N), but are {matrix.dtype} of shape {tuple(matrix.shape)}."
-            )
+            raise ValueError(f"gains must be real and (..., N), but are {matrix.dtype} of shape {tuple(matrix.shape)}.")
         return _Dense(matrix.reshape(prod(matrix.shape[:-1]), matrix.shape[-1]))
 
     @staticmethod
@@ -172,9 +139,7 @@ class Relevance(ABC):
             raise ValueError("ids must be (..., R), lists of item ids, but got a 0-dimensional tensor.")
         worth = None if gains is None else as_tensor("gains", gains, lists.device)
         if worth is not None and worth.shape != lists.shape:
-            raise ValueError(
-                f"gains must have the shape of ids, {tuple(lists.shape)}, but have {tuple(worth.shape)}."
-            )
+            raise ValueError(f"gains must have the shape of ids, {tuple(lists.shape)}, but have {tuple(worth.shape)}.")
         lists = lists.reshape(prod(lists.shape[:-1]), lists.shape[-1])
         return _Padded.build(lists, None if worth is None else worth.reshape(lists.shape), padding)
 
@@ -207,15 +172,14 @@ class Relevance(ABC):
             query = torch.arange(len(counts), device=counts.device)
             query = query.repeat_interleave(counts, output_size=item.shape[0])
         elif isinstance(matrix, Tensor) and matrix.layout == torch.sparse_coo:
-            (query, item), gains = matrix._indices(), matrix._values()  # coalescing would add up repeats
+            # As stored: coalescing would add up the gains of repeats.
+            (query, item), gains = matrix._indices(), matrix._values()  # noqa: SLF001
         elif hasattr(matrix, "tocoo"):
             coo = matrix.tocoo()
             query, item, gains = (as_tensor("matrix", part) for part in (coo.row, coo.col, coo.data))
         else:
             layout = matrix.layout if isinstance(matrix, Tensor) else type(matrix).__name__
-            raise TypeError(
-                f"matrix must be a torch CSR or COO tensor, or a SciPy sparse matrix, but is {layout}."
-            )
+            raise TypeError(f"matrix must be a torch CSR or COO tensor, or a SciPy sparse matrix, but is {layout}.")
         if len(matrix.shape) != 2:
             raise ValueError(f"matrix must be (Q, N), but has shape {tuple(matrix.shape)}.")
         queries, width = (int(size) for size in matrix.shape)
@@ -240,9 +204,7 @@ class Relevance(ABC):
         worth = None if gains is None else as_tensor("gains", gains, rows.device)
         shapes = {tuple(part.shape) for part in (rows, items, worth) if part is not None}
         if len(shapes) != 1 or rows.dim() != 1:
-            raise ValueError(
-                f"query, item and gains must be 1-D and of one length, but have shapes {sorted(shapes)}."
-            )
+            raise ValueError(f"query, item and gains must be 1-D and of one length, but have shapes {sorted(shapes)}.")
         return _Csr.build(rows, items, worth, num_queries, None)
 
     @abstractmethod
@@ -305,9 +267,7 @@ class Relevance(ABC):
 def _item_mask(mask: Array, device: torch.device) -> Tensor:
     mask = as_tensor("item_mask", mask, device)
     if mask.dtype != torch.bool or mask.dim() != 1:
-        raise ValueError(
-            f"item_mask must be bool and (N,), but is {mask.dtype} of shape {tuple(mask.shape)}."
-        )
+        raise ValueError(f"item_mask must be bool and (N,), but is {mask.dtype} of shape {tuple(mask.shape)}.")
     return mask
 
 
@@ -354,13 +314,13 @@ class _Dense(Relevance):
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
         if self.binary:
             above = min_relevance is not None and min_relevance > 1
-            return self.gains.sum(1) * (not above)
-        return is_relevant(self.gains, min_relevance).sum(1)
+            return count_true(self.gains) * (not above)
+        return count_true(is_relevant(self.gains, min_relevance))
 
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         width = self.gains.shape[1] if k is None else min(k, self.gains.shape[1])
         if self.binary:
-            return _ones_first(self.gains.sum(1), width, gain)
+            return _ones_first(count_true(self.gains), width, gain)
         if gain.monotone:
             return gain(_largest(self.gains, width))
         return _largest(gain(self.gains), width)
@@ -370,9 +330,7 @@ class _Dense(Relevance):
 
     def listed(self, num_items: int) -> Tensor:
         if num_items != self.gains.shape[1]:
-            raise ValueError(
-                f"Relevance of {self.gains.shape[1]} items cannot be laid over {num_items} items."
-            )
+            raise ValueError(f"Relevance of {self.gains.shape[1]} items cannot be laid over {num_items} items.")
         return self.gains != 0
 
     def among(self, scores: Tensor) -> Relevance:
@@ -515,6 +473,7 @@ def _masked(mask: Tensor, ids: Tensor) -> Tensor:
 class _Entries:
     """Listed (query, item, gain) entries of a whole data set, sorted by query and item, shared by its slices."""
 
+    rows: Tensor
     query: Tensor
     item: Tensor
     gains: Tensor | None
@@ -534,13 +493,11 @@ class _Csr(Relevance):
         self.binary = entries.gains is None
 
     @classmethod
-    def build(
-        cls, query: Tensor, item: Tensor, gains: Tensor | None, num_queries: int, width: int | None
-    ) -> _Csr:
+    def build(cls, query: Tensor, item: Tensor, gains: Tensor | None, num_queries: int, width: int | None) -> _Csr:
         if gains is not None and gains.dtype == torch.bool:
             gains = gains.to(torch.int8)
         stray = (query < 0) | (query >= num_queries)
-        if query.device.type == "cpu" and bool(stray.any()):
+        if may_branch(query) and bool(stray.any()):
             raise ValueError(
                 f"query must lie in 0..{num_queries - 1} (num_queries={num_queries}), but {query[stray][0]} does not."
             )
@@ -559,8 +516,9 @@ class _Csr(Relevance):
         valid = ~stray & ~negative
         valid[1:] &= key[1:] != key[:-1]
         start = torch.searchsorted(query, torch.arange(num_queries + 1, device=query.device))
-        entries = _Entries(query, item, gains, valid, key, start, stride, stray.sum(), {})
-        return cls(entries, torch.arange(num_queries, device=query.device), width)
+        rows = torch.arange(num_queries, device=query.device)
+        entries = _Entries(rows, query, item, gains, valid, key, start, stride, stray.sum(), {})
+        return cls(entries, rows, width)
 
     def __len__(self) -> int:
         return self.rows.shape[0]
@@ -591,17 +549,17 @@ class _Csr(Relevance):
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
         entries = self.entries
-        relevant = entries.valid
-        if entries.gains is not None:
-            relevant = relevant & is_relevant(entries.gains, min_relevance)
-        elif min_relevance is not None and min_relevance > 1:
-            relevant = torch.zeros_like(relevant)
+
+        def relevant() -> Tensor:
+            gains = entries.valid.to(torch.int8) if entries.gains is None else entries.gains
+            return entries.valid & is_relevant(gains, min_relevance)
+
         return self._count(("relevant", min_relevance), relevant)
 
-    def _count(self, name: object, marked: Tensor) -> Tensor:
+    def _count(self, name: object, mark: Callable[[], Tensor]) -> Tensor:
         """How many entries of each row are marked; summed once for the data set and read off for a slice."""
         if name not in self.entries.cache:
-            before = torch.nn.functional.pad(marked.cumsum(0), (1, 0))
+            before = torch.nn.functional.pad(mark().cumsum(0), (1, 0))
             self.entries.cache[name] = before[self.entries.start].diff()
         counts: Tensor = self.entries.cache[name]
         return counts[self.rows]
@@ -610,7 +568,7 @@ class _Csr(Relevance):
         entries = self.entries
         width = self._longest() if k is None else k
         if entries.gains is None:
-            return _ones_first(self._count(("relevant", None), entries.valid), width, gain)
+            return _ones_first(self.num_relevant(), width, gain)
         if gain not in entries.cache:
             worth = gain(entries.gains) * entries.valid
             order = worth.argsort(descending=True, stable=True)
@@ -620,11 +578,16 @@ class _Csr(Relevance):
         return best[places] * inside if best.shape[0] else inside.to(best.dtype)
 
     def _longest(self) -> int:
-        """The longest row of the data set: read from the device once, where a whole list is asked for."""
-        cache = self.entries.cache
+        """A bound on the length of a row: the longest of the data set, or the number of items.
+
+        The longest is read from the device, once for the data set and all its slices; where that may not be, only
+        if the number of items is not known.
+        """
+        cache, counts = self.entries.cache, self.entries.start.diff()
         if "longest" not in cache:
-            counts = self.entries.start.diff()
-            cache["longest"] = int(counts.max()) if counts.shape[0] and self.entries.key.shape[0] else 0
+            if self.width is not None and not may_branch(counts):
+                return self.width
+            cache["longest"] = int(counts.max()) if counts.shape[0] else 0
         longest: int = cache["longest"]
         return longest
 
@@ -650,7 +613,14 @@ class _Csr(Relevance):
     def listed(self, num_items: int) -> Tensor:
         if self.width is not None and self.width != num_items:
             raise ValueError(f"Relevance of {self.width} items cannot be laid over {num_items} items.")
-        return self._padded().listed(num_items)
+        entries = self.entries
+        if self.rows is not entries.rows:
+            return self._padded().listed(num_items)
+        # Of all rows no padding is needed: what is out of range goes to a column that is cut off.
+        mask = torch.zeros(len(self) * (num_items + 1), dtype=torch.bool, device=self.device)
+        column = torch.where(entries.valid & (entries.item < num_items), entries.item, num_items)
+        mask.scatter_(0, entries.query * (num_items + 1) + column, value=True)
+        return mask.view(len(self), num_items + 1)[:, :num_items]
 
     def among(self, scores: Tensor) -> Relevance:
         return self._padded().among(scores)
@@ -658,17 +628,19 @@ class _Csr(Relevance):
     def keep(self, item_mask: Array) -> Relevance:
         entries = self.entries
         valid = entries.valid & _masked(_item_mask(item_mask, self.device), entries.item)
-        kept = _Entries(**{**vars(entries), "valid": valid, "cache": {}})
+        kept = replace(entries, valid=valid, cache={})
         return _Csr(kept, self.rows, self.width)
 
     def num_faulty(self, num_items: int | None) -> Tensor:
-        bad = self.entries.item < 0
-        if num_items is not None:
-            bad = bad | (self.entries.item >= num_items)
-        return (self._count(("faulty", num_items), bad) > 0).sum() + self.entries.stray
+        item = self.entries.item
+
+        def faulty() -> Tensor:
+            return item < 0 if num_items is None else (item < 0) | (item >= num_items)
+
+        return (self._count(("faulty", num_items), faulty) > 0).sum() + self.entries.stray
 
     def nan_gains(self) -> Tensor | None:
         gains = self.entries.gains
         if gains is None or not gains.is_floating_point():
             return None
-        return (self._count("nan", gains.isnan() & self.entries.valid) > 0).sum()
+        return (self._count("nan", lambda: gains.isnan() & self.entries.valid) > 0).sum()

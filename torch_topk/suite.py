@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -16,15 +15,9 @@ from torch.nn import ModuleDict
 from torchmetrics import Metric
 from typing_extensions import Unpack
 
-from torch_topk.metric import (
-    PackedMetric,
-    Policies,
-    PolicyOptions,
-    TopKMetric,
-    make,
-    parse,
-    split_policies,
-)
+from torch_topk.inputs import nearest
+from torch_topk.metric import TopKMetric, make, parse
+from torch_topk.packed import PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
 
 Spec: TypeAlias = "str | TopKMetric | type[TopKMetric] | Mapping[str, Any]"
@@ -88,14 +81,10 @@ class TopKMetrics(PackedMetric):
         keys = [self._key(base, k) for base, metric in self._named for k in metric.cutoffs]
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
-            raise ValueError(
-                f"Two metrics have the key {twice[0]!r}: rename one, as in {{'new_name': metric}}."
-            )
+            raise ValueError(f"Two metrics have the key {twice[0]!r}: rename one, as in {{'new_name': metric}}.")
         self._keys = tuple(keys)
         # A name of a submodule must hold no dot, so the views are numbered.
-        self._views = ModuleDict(
-            {f"v{i}": _View(self, i, metric) for i, metric in enumerate(self._by_column())}
-        )
+        self._views = ModuleDict({f"v{i}": _View(self, i, metric) for i, metric in enumerate(self._by_column())})
 
     def _key(self, base: str, k: int | None) -> str:
         return f"{self.prefix}{base}{'' if k is None else f'{self.at}{k}'}{self.postfix}"
@@ -121,21 +110,16 @@ class TopKMetrics(PackedMetric):
             try:
                 import yaml
             except ImportError as error:
-                raise ImportError(
-                    "from_config() of a file needs PyYAML: pip install 'torch-topk[cli]'."
-                ) from error
+                raise ImportError("from_config() of a file needs PyYAML: pip install 'torch-topk[cli]'.") from error
             place = str(config)
             config = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
         if not isinstance(config, Mapping):
-            raise ValueError(
-                f"{place} must hold a mapping of arguments, but holds a {type(config).__name__}."
-            )  # noqa: TRY004 - the file's content is wrong, not the argument's type
+            raise ValueError(f"{place} must hold a mapping of arguments, but holds a {type(config).__name__}.")  # noqa: TRY004 - the file's content is wrong, not the argument's type
         known = [name for name in inspect.signature(cls).parameters if name != "kwargs"]
         known += PolicyOptions.__annotations__
         for key in {**config, **overrides}:
             if key not in known:
-                near = difflib.get_close_matches(str(key), known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
+                hint = nearest(key, known)
                 raise ValueError(f"{place} has the unknown key {key!r}.{hint} It takes {', '.join(known)}.")
         if "metrics" not in {**config, **overrides}:
             raise ValueError(f"{place} lacks the key 'metrics', a list of metric names.")
@@ -188,7 +172,7 @@ class TopKMetrics(PackedMetric):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]
         return iter(self._keys)
 
     def __contains__(self, key: object) -> bool:
@@ -196,8 +180,7 @@ class TopKMetrics(PackedMetric):
 
     def __getitem__(self, key: str) -> Metric:  # type: ignore[override]
         if key not in self._keys:
-            near = difflib.get_close_matches(str(key), self._keys, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = nearest(key, self._keys)
             raise KeyError(f"{key!r} is no key of this suite.{hint} It has {', '.join(self._keys)}.")
         return self.values()[self._keys.index(key)]
 
@@ -206,9 +189,9 @@ class TopKMetrics(PackedMetric):
         copy = deepcopy(self)
         copy.prefix = self.prefix if prefix is None else prefix
         copy.postfix = self.postfix if postfix is None else postfix
-        copy._forward_cache = None
-        copy._forget()
-        copy._name_keys()
+        copy._forward_cache = None  # noqa: SLF001 - a copy of this very class
+        copy._forget()  # noqa: SLF001
+        copy._name_keys()  # noqa: SLF001
         return copy
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
@@ -231,13 +214,12 @@ class TopKMetrics(PackedMetric):
         if isinstance(val, (list, tuple)):
             lines = {key: torch.stack([step[key] for step in val]) for key in self._keys}
             return plot.steps(lines, bounds=bounds, ax=ax)
-        bands = {}
+        bands: dict[str, tuple[Tensor, Tensor]] = {}
         if val is None:
             val, intervals = self.compute(), self.intervals()
-            bands = {
-                group: tuple(torch.stack(end) for end in zip(*(intervals[key] for key in keys), strict=True))
-                for group, keys in self._groups.items()
-            }
+            for group, keys in self._groups.items():
+                low, high = zip(*(intervals[key] for key in keys), strict=True)
+                bands[group] = torch.stack(low), torch.stack(high)
         curves = {
             group: (metric.cutoffs, torch.stack([val[key] for key in keys]))
             for (group, keys), (_, metric) in zip(self._groups.items(), self._named, strict=True)
@@ -266,12 +248,12 @@ class _View(Metric):
 
     @property
     def _key(self) -> str:
-        return self._suite[0]._keys[self._column]
+        return self._suite[0].keys()[self._column]
 
     def update(self, *_: Any, **__: Any) -> None:
         raise TypeError(f"{self._key!r} is a view of a suite: update the suite.")
 
-    forward = update  # type: ignore[assignment]
+    forward = update
 
     def compute(self) -> Tensor:
         value: Tensor = self._suite[0].compute()[self._key]
@@ -281,8 +263,8 @@ class _View(Metric):
         self._suite[0].reset()
 
     @property
-    def _forward_cache(self) -> Tensor | None:  # type: ignore[override]
-        batch = self._suite[0]._forward_cache
+    def _forward_cache(self) -> Any:
+        batch = self._suite[0]._forward_cache  # noqa: SLF001 - torchmetrics' own name
         return None if batch is None else batch[self._key]
 
     @_forward_cache.setter
@@ -290,8 +272,8 @@ class _View(Metric):
         """Torchmetrics sets it on every metric; here the suite's is read."""
 
     @property
-    def _update_count(self) -> int:  # type: ignore[override]
-        return self._suite[0]._update_count
+    def _update_count(self) -> int:
+        return self._suite[0].update_count
 
     @_update_count.setter
     def _update_count(self, value: int) -> None:
@@ -303,7 +285,7 @@ class _View(Metric):
         return self._suite[0].device
 
     @property
-    def higher_is_better(self) -> bool:  # type: ignore[override]
+    def higher_is_better(self) -> bool | None:  # type: ignore[override]
         """The direction of the metric it shows."""
         return self._metric[0].higher_is_better
 
@@ -320,9 +302,7 @@ def _read_metrics(
     if isinstance(metrics, (str, Metric, type, Mapping)):
         metrics = [metrics]
     if not isinstance(metrics, Sequence):
-        raise TypeError(
-            f"metrics must be names, metrics, or a mapping from names to these, but is {metrics!r}."
-        )
+        raise TypeError(f"metrics must be names, metrics, or a mapping from names to these, but is {metrics!r}.")
     return [_read_metric(spec, k, options) for spec in metrics]
 
 
@@ -339,9 +319,7 @@ def _read_metric(spec: Any, k: Any, defaults: Mapping[str, Any]) -> tuple[str, T
         options |= {str(key): value for key, value in spec.items() if key != "name"}
         k = options.pop("k", _one_or_several(cutoffs, k))
         return name, make(name, k, {**defaults, **options})
-    raise TypeError(
-        f"A metric must be a name, a metric, or a mapping with a name and options, but is {spec!r}."
-    )
+    raise TypeError(f"A metric must be a name, a metric, or a mapping with a name and options, but is {spec!r}.")
 
 
 def _one_or_several(cutoffs: list[int], k: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from typing_extensions import Unpack
 
-from torch_topk.metric import PolicyOptions, TopKMetric
-from torch_topk.ranking import read_choice
+from torch_topk.inputs import read_choice
+from torch_topk.metric import TopKMetric
+from torch_topk.packed import PolicyOptions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,9 +28,7 @@ class _Pooled(TopKMetric):
     def __init__(self, k: Any, options: dict[str, Any], **kwargs: Any) -> None:
         read_choice("average", options["average"], ("macro", "micro"))
         if options["average"] == "micro" and kwargs.get("empty") in {"one", "nan"}:
-            raise ValueError(
-                f"empty={kwargs['empty']!r} is a value of a query, which average='micro' has none of."
-            )
+            raise ValueError(f"empty={kwargs['empty']!r} is a value of a query, which average='micro' has none of.")
         super().__init__(k, options, **kwargs)
 
     def counts(self, ranking: Ranking) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 from typing_extensions import Unpack
 
-from torch_topk.metric import PolicyOptions, TopKMetric
-from torch_topk.ranking import read_choice
+from torch_topk.inputs import read_choice
+from torch_topk.metric import TopKMetric
+from torch_topk.packed import PolicyOptions
 from torch_topk.relevance import Gain
 
 if TYPE_CHECKING:
@@ -122,11 +123,7 @@ class NDCG(_Discounted, name="ndcg"):
 
     def is_empty(self, ranking: Ranking) -> Tensor:
         best = self._best(ranking)
-        return (
-            (best[:, :1] <= 0)
-            if best.shape[1]
-            else torch.ones_like(ranking.weights[:, None], dtype=torch.bool)
-        )
+        return (best[:, :1] <= 0) if best.shape[1] else torch.ones_like(ranking.weights[:, None], dtype=torch.bool)
 
     def per_query(self, ranking: Ranking) -> Tensor:
         best = self._best(ranking)

@@ -1,0 +1,460 @@
+"""The state of every metric: one vector of sums, and how ranks, jobs and checkpoints add it up."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from math import ceil
+from statistics import NormalDist
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities.distributed import gather_all_tensors
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from typing_extensions import TypedDict
+
+from torch_topk.inputs import CHOICES, FAULTS, Array, raise_faults, read_choice
+from torch_topk.kernels import sum_dtype
+from torch_topk.ranking import Ranking
+
+
+class PolicyOptions(TypedDict, total=False):
+    """The keyword arguments that every metric and the suite take beside their own: see `Policies`."""
+
+    ties: str
+    empty: str
+    min_relevance: float | None
+    duplicates: str
+    non_finite: str
+    validate: str
+    ignore_index: int | None
+    dataset_size: int | None
+    dist_sync_on_step: bool
+    process_group: Any
+    dist_sync_fn: Callable[..., Any] | None
+    distributed_available_fn: Callable[[], bool] | None
+    sync_on_compute: bool
+    compute_with_cache: bool
+
+
+@dataclass(frozen=True)
+class Policies:
+    """How the awkward cases are settled; every metric and every suite takes these as keyword arguments.
+
+    Attributes:
+        ties: "index" or "reverse": equal scores in ascending or descending order of item id.
+        empty: What a query without a relevant item counts: "zero", "one", "nan"; "skip" leaves it out of the mean,
+            and "error" makes it a fault.
+        min_relevance: The gain from which an item is relevant; None: any gain above 0.
+        duplicates: An item that a list ranks twice: "error", or "first" to keep its best place.
+        non_finite: A NaN score: "error", or "last" to rank it behind all numbers.
+        validate: Faults in the data raise at ``compute()`` ("compute"), at once, with a host read a batch ("now"),
+            or are not looked for ("off").
+        ignore_index: The label that makes its query count nowhere.
+        dataset_size: The number of samples in the whole data set, so that the repeats with which
+            `DistributedSampler` fills the last round are left out. Right for samplers that give rank r of W the
+            samples at positions r, W + r, 2W + r, ... in order, shuffled or not; a batch sampler that reorders
+            across positions breaks it.
+    """
+
+    ties: str = "index"
+    empty: str = "zero"
+    min_relevance: float | None = None
+    duplicates: str = "error"
+    non_finite: str = "error"
+    validate: str = "compute"
+    ignore_index: int | None = None
+    dataset_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            read_choice(name, getattr(self, name), choices)
+        if self.min_relevance is not None and not self.min_relevance > 0:
+            raise ValueError(
+                f"min_relevance must be above 0, the gain of an unlisted item, but is {self.min_relevance!r}."
+            )
+        for name, least in (("ignore_index", None), ("dataset_size", 1)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+                raise ValueError(
+                    f"{name} must be an int{'' if least is None else f' of at least {least}'}, but is {value!r}."
+                )
+
+
+POLICY_NAMES = tuple(field.name for field in fields(Policies))
+
+
+def split_policies(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Part keyword arguments into those of `Policies` and the rest."""
+    policies = {name: value for name, value in options.items() if name in POLICY_NAMES}
+    return policies, {name: value for name, value in options.items() if name not in POLICY_NAMES}
+
+
+class PackedMetric(Metric):
+    """A torchmetrics Metric whose whole state is one packed vector of sums.
+
+    Each value it reports is a ratio of two sums over queries, ``sum w num / sum w den``: a mean where den is 1 for
+    each query that counts, a pooled ratio where it is not. The pack holds, for each value, the sums of w den, w num,
+    (w den)^2, w den w num and (w num)^2, which is all that intervals need; then the number of queries, then the
+    counts of faults. Everything is a sum, so ranks, jobs and checkpoints add up by one rule, whatever share of the
+    queries each has seen.
+    """
+
+    full_state_update = False
+    is_differentiable = False
+
+    def __init__(self, columns: int, config: str, policies: Policies, kwargs: Mapping[str, Any]) -> None:
+        super().__init__(**kwargs)
+        self.policies = policies
+        self._columns = columns
+        # The state's name stands for the configuration: torchmetrics' compute groups merge metrics whose states
+        # have equal names and, after the first batch, equal values; and small sums are equal often.
+        self._state = "sums_" + blake2b(config.encode(), digest_size=6).hexdigest()
+        size = 5 * columns + 1 + len(FAULTS)
+        self.add_state(self._state, torch.zeros(size, dtype=torch.float64), dist_reduce_fx="sum")
+        self._position = 0  # samples seen since reset, for dataset_size
+        self._reduced: Tensor | None = None  # the sums that the last compute() read, over all ranks
+        self._checked = False
+
+    @property
+    def _sums(self) -> Tensor:
+        sums: Tensor = getattr(self, self._state)
+        return sums
+
+    @_sums.setter
+    def _sums(self, sums: Tensor) -> None:
+        setattr(self, self._state, sums)
+
+    # What a subclass says of itself.
+
+    @abstractmethod
+    def _ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
+        """Numerators and denominators of a batch, each ``(Q, columns)``; may note faults in the ranking."""
+
+    @abstractmethod
+    def _present(self, values: Tensor) -> Any:
+        """Shape ``(columns,)`` values as the user sees them."""
+
+    @property
+    @abstractmethod
+    def depth(self) -> int | None:
+        """How many ranks a Ranking must hold for this metric; None for the whole list."""
+
+    @property
+    @abstractmethod
+    def _bounds(self) -> tuple[Tensor, Tensor]:
+        """The least and largest possible values, ``(columns,)`` each."""
+
+    # Updating: everything out of place, nothing read from the device.
+
+    def update(
+        self,
+        preds: Array | Ranking,
+        target: Any = None,
+        *,
+        items: Array | None = None,
+        exclude: Any = None,
+        weights: Array | None = None,
+    ) -> None:
+        """Add a batch of queries.
+
+        Args:
+            preds: Scores ``(..., N)``, or a Ranking (then the other arguments are left out).
+            target: The truth, as `Ranking.from_scores` takes it.
+            items: The item ids of the columns, where they are candidates of a larger catalogue.
+            exclude: Candidates to leave out, in any form that `Ranking.from_scores` takes.
+            weights: What each query counts, 1 where it is left out.
+
+        Raises:
+            TypeError, ValueError: For shapes and types that do not fit, at once.
+        """
+        self._add(self._batch_sums(preds, target, items=items, exclude=exclude, weights=weights))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Add a batch, and return the batch's own value; it takes the arguments of `update`.
+
+        Nothing is read on the host, so faults in the data wait for ``compute()``.
+        """
+        if self._is_synced:
+            raise TorchMetricsUserError(
+                "The state is synchronised at the moment: call unsync() before the next forward()."
+            )
+        with torch.no_grad():
+            sums = self._batch_sums(*args, **kwargs)
+            self._add(sums)
+            self._computed = None
+            self._update_count += 1
+            if self.dist_sync_on_step and self._distributed():
+                sums = self._sum_over_ranks(sums, self.dist_sync_fn or gather_all_tensors, self.process_group)
+            self._forward_cache = self._present(self._values(sums))
+        return self._forward_cache
+
+    def rank(
+        self,
+        preds: Array | Ranking,
+        target: Any = None,
+        *,
+        items: Array | None = None,
+        exclude: Any = None,
+        weights: Array | None = None,
+    ) -> Ranking:
+        """Return the Ranking of a batch as this metric's policies want it; a Ranking given is checked and returned.
+
+        It takes the arguments of `update`.
+        """
+        policies = self.policies
+        if isinstance(preds, Ranking):
+            self._accept(preds, target=target, items=items, exclude=exclude, weights=weights)
+            return preds
+        return Ranking.from_scores(
+            preds,
+            target,
+            self.depth,
+            items=items,
+            exclude=exclude,
+            weights=weights,
+            ties=policies.ties,
+            ignore_index=policies.ignore_index,
+            non_finite=policies.non_finite,
+            duplicates=policies.duplicates,
+            validate="off" if policies.validate == "off" else "compute",
+        )
+
+    def _batch_sums(self, *args: Any, **kwargs: Any) -> Tensor:
+        ranking, policies = self.rank(*args, **kwargs), self.policies
+        if ranking.ids.device != self.device:
+            raise RuntimeError(
+                f"the scores are on {ranking.ids.device}, but this {type(self).__name__} is on {self.device}: "
+                f"move it with .to({str(ranking.ids.device)!r})."
+            )
+        if policies.dataset_size is not None:
+            ranking = ranking.first(self._unrepeated(ranking.samples, policies.dataset_size))
+        num, den = self._ratios(ranking)
+        weight = ranking.weights[:, None]
+        num, den = weight * num, weight * den
+        parts = [den.sum(0), num.sum(0), (den * den).sum(0), (den * num).sum(0), (num * num).sum(0)]
+        if policies.validate == "off":
+            faults = weight.new_zeros(len(FAULTS))
+        else:
+            faults = ranking.fault_counts()
+            if policies.validate == "now":
+                raise_faults(faults.tolist(), type(self).__name__)
+        return torch.cat([*parts, (weight > 0).sum(0).to(num.dtype), faults])
+
+    def _accept(self, ranking: Ranking, **others: Any) -> None:
+        """Refuse a Ranking that another tie rule or depth made, and arguments that it holds already."""
+        given = [name for name, value in others.items() if value is not None]
+        if given:
+            raise ValueError(
+                f"A Ranking holds its truth, exclusions and weights: give {', '.join(given)} when making it."
+            )
+        if ranking.ties not in {None, self.policies.ties}:
+            raise ValueError(f"The Ranking has ties={ranking.ties!r}, but this metric ties={self.policies.ties!r}.")
+        needed = self.depth
+        if ranking.depth is not None and (needed is None or needed > ranking.depth):
+            raise ValueError(
+                f"The Ranking holds {ranking.depth} ranks, but this metric needs k={needed or 'None, the whole list'}."
+            )
+
+    def _unrepeated(self, samples: int, dataset_size: int) -> int:
+        """How many of the next samples are no repeats: this rank holds positions rank, rank + world, ..."""
+        world, rank = 1, 0
+        if self._distributed():
+            group = self.process_group
+            world, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
+        before, self._position = self._position, self._position + samples
+        if self._position > ceil(dataset_size / world):
+            raise ValueError(
+                f"dataset_size is {dataset_size}, at most {ceil(dataset_size / world)} samples for each of {world} "
+                f"processes, but {self._position} were seen since the last reset(): was reset() left out?"
+            )
+        own = ceil((dataset_size - rank) / world)
+        return max(0, min(samples, own - before))
+
+    def _distributed(self) -> bool:
+        available = self.distributed_available_fn
+        return bool(available()) and torch.distributed.is_available() and torch.distributed.is_initialized()
+
+    def _add(self, sums: Tensor) -> None:
+        self._sums = self._sums + sums
+        self._forget()
+
+    def _forget(self) -> None:
+        self._computed, self._reduced, self._checked = None, None, False
+
+    # Reporting: one reduction over ranks, one read of the device.
+
+    def compute(self) -> Any:
+        """Return the values over all batches and ranks, in float64.
+
+        Raises:
+            InputError: If the batches held faults; it names each with its count.
+        """
+        # One value a column; the wrapper around this shapes them, after torchmetrics has squeezed a single one.
+        self._reduced, self._checked = self._sums, False
+        return self._values(self._reduced)
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        # Faults are raised out of reach of torchmetrics' sync context, which an exception would leave half open.
+        # They are part of the reduced sums, so all ranks raise together.
+        wrapped = super()._wrap_compute(compute)
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            values = wrapped(*args, **kwargs)
+            if not self._checked and self._reduced is not None and self._reduced.device.type != "meta":
+                try:
+                    raise_faults(self._reduced[5 * self._columns + 1 :].tolist(), type(self).__name__)
+                except ValueError:
+                    self._computed = None
+                    raise
+                self._checked = True
+            return self._present(values.reshape(-1))
+
+        return checked
+
+    def _values(self, sums: Tensor) -> Tensor:
+        den, num = sums[: self._columns], sums[self._columns : 2 * self._columns]
+        return num / den
+
+    def intervals(self, level: float = 0.95) -> Any:
+        r"""Confidence intervals over queries, from the sums alone: normal approximation, delta method.
+
+        .. math::
+            \hat\theta \pm z \sqrt{\frac{n}{n-1} \sum_q w_q^2 (num_q - \hat\theta\, den_q)^2} \Big/ \sum_q w_q den_q
+
+        with n the effective number of queries, :math:`(\sum w\,den)^2 / \sum (w\,den)^2`. For a mean this is the
+        familiar mean ± z s/√n. Intervals are clipped to the metric's bounds. With few queries, or hits that are
+        rare (n p below about 15), the approximation is too optimistic.
+
+        Args:
+            level: The share of repetitions that should cover the true value, between 0 and 1.
+
+        Returns:
+            ``(low, high)``, each as ``compute()`` would shape it; a suite gives such a pair for each key. NaN
+            where fewer than two queries count. A collective operation under DDP, unless compute() was called.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must be between 0 and 1, but is {level!r}.")
+        if self._reduced is None:
+            self._computed = None
+        self.compute()
+        sums = self._reduced
+        assert sums is not None  # noqa: S101 - compute() has set it
+        den, num, den2, cross, num2 = sums[: 5 * self._columns].view(5, self._columns)
+        theta, n = num / den, den * den / den2
+        spread = (num2 - 2 * theta * cross + theta * theta * den2).clamp(min=0)
+        margin = NormalDist().inv_cdf((1 + level) / 2) * (spread * n / (n - 1)).sqrt() / den
+        margin = torch.where(n > 1, margin, torch.nan)
+        low, high = self._bounds
+        return self._pair(torch.maximum(theta - margin, low), torch.minimum(theta + margin, high))
+
+    def _pair(self, low: Tensor, high: Tensor) -> Any:
+        return self._present(low), self._present(high)
+
+    @property
+    def num_queries(self) -> Tensor:
+        """How many queries this process has counted since the last reset (after compute(): all processes)."""
+        sums = self._sums if self._reduced is None else self._reduced
+        return sums[5 * self._columns]
+
+    # Adding up ranks, jobs and checkpoints.
+
+    def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
+        self._sums = self._sum_over_ranks(self._sums, dist_sync_fn, process_group or self.process_group)
+
+    @staticmethod
+    def _sum_over_ranks(sums: Tensor, dist_sync_fn: Callable[..., Any], group: Any) -> Tensor:
+        if dist_sync_fn is gather_all_tensors:  # nobody asked for another way: one all_reduce is cheaper
+            total = sums.clone()
+            torch.distributed.all_reduce(total, group=group)
+            return total
+        return torch.stack(list(dist_sync_fn(sums, group=group))).sum(0)
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add the state of another metric of the same configuration, or its ``metric_state``.
+
+        Raises:
+            ValueError: If the other has another class or other options.
+        """
+        count = 1
+        if isinstance(incoming_state, Metric):
+            count = incoming_state.update_count
+            incoming_state = incoming_state.metric_state
+        if self._state not in incoming_state:
+            raise ValueError(f"The state to merge belongs to another metric or other options than {self!r}.")
+        sums: Any = incoming_state[self._state]
+        self._add(sums.to(self.device))
+        self._update_count += count
+
+    def reset(self) -> None:
+        """Start again from no queries."""
+        super().reset()
+        self._position = 0
+        self._forget()
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Return the state, if ``persistent(True)`` asked for it: the sums over all ranks.
+
+        Only then, and under DDP, this is a collective operation: all ranks must call it, as Lightning does. When it
+        is loaded, the first rank keeps the sums and the others start from zero, so that nothing is counted twice.
+        """
+        if not self._persistent[self._state] or self._is_synced:
+            return super().state_dict(*args, **kwargs)
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn, should_sync=self.sync_on_compute):
+            state = super().state_dict(*args, **kwargs)
+        prefix = kwargs.get("prefix", "")
+        state[f"{prefix}{self._state}_position"] = torch.tensor(self._position)
+        return state
+
+    def _load_from_state_dict(  # noqa: PLR0917 - torch's signature
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,  # noqa: FBT001
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        mine = prefix + self._state
+        found = mine in state_dict
+        position = state_dict.pop(f"{mine}_position", None)
+        others = [key for key in state_dict if key.startswith(f"{prefix}sums_") and not key.startswith(mine)]
+        if others:
+            error_msgs.append(f"{others[0]} is the state of another metric or other options than {self!r}.")
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        if not found:
+            return
+        sums = self._sums.to(self.device)
+        kept_by_first = self.sync_on_compute and self._distributed()
+        if kept_by_first and torch.distributed.get_rank(self.process_group) != 0:
+            sums = torch.zeros_like(sums)
+        self._sums = sums
+        self._position = 0 if position is None else int(position)
+        self._update_count = max(1, self._update_count)
+        self._forget()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
+        # Moving to a device keeps the type of sums and values, whatever .half() or .to(torch.bfloat16) says.
+        values = {name: self.__dict__[name] for name in ("_computed", "_forward_cache", "_reduced")}
+        self.__dict__.update(dict.fromkeys(values))
+        super()._apply(fn, exclude_state=[*exclude_state, self._state])
+        device, dtype = self.device, sum_dtype(self.device)
+        self._defaults[self._state] = torch.zeros_like(self._sums, device=device, dtype=dtype)
+        self._sums = self._sums.to(device, dtype)
+        self.__dict__.update({name: _moved(value, device) for name, value in values.items()})
+        return self
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, dict):
+        return {key: _moved(each, device) for key, each in value.items()}
+    return value.to(device) if isinstance(value, Tensor) else value
