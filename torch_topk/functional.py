@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import torch_topk.metrics  # noqa: F401 - fills the registry
+from torch_topk.inputs import raise_faults
 from torch_topk.metric import TopKMetric, registry
 
 _ARGUMENTS = """
@@ -52,7 +53,7 @@ def _twin(cls: type[TopKMetric]) -> Callable[..., Tensor]:
         result = metric.values(ranking)
         on_meta = ranking.ids.device.type == "meta"
         if metric.policies.validate != "off" and not torch.compiler.is_compiling() and not on_meta:
-            ranking.check()
+            raise_faults(ranking.fault_counts(metric.faults(ranking)).tolist(), cls.name)
         return result
 
     values.__name__ = values.__qualname__ = cls.name

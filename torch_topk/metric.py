@@ -79,20 +79,17 @@ class TopKMetric(PackedMetric):
         return ranking.num_relevant(self.policies.min_relevance) == 0
 
     def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        """Each query's numerator and denominator at each cut-off, ``(Q, len(cutoffs))``, empty queries settled.
-
-        For a mean over queries, the value and 1, or 0 and 0 where the query is skipped.
-        """
+        # For a mean over queries: the value and 1, or 0 and 0 where an empty query is skipped.
         values, empty, policy = self.per_query(ranking), self.is_empty(ranking), self.policies.empty
-        if policy == "error":
-            ranking.faults["empty"] = (empty[:, 0] & (ranking.weights > 0)).sum()
         fill = {"one": 1.0, "nan": float("nan")}.get(policy, 0.0)
         num = torch.where(empty, fill, values)
         den = (~empty).to(num.dtype).expand_as(num) if policy == "skip" else torch.ones_like(num)
         return num, den
 
-    def _ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        return self.ratios(ranking)
+    def faults(self, ranking: Ranking) -> dict[str, Tensor]:
+        if self.policies.empty != "error":
+            return {}
+        return {"empty": (self.is_empty(ranking)[:, 0] & (ranking.weights > 0)).sum()}
 
     def values(self, ranking: Ranking) -> Tensor:
         """Each query's value in the queries' own shape, with a last dimension for several cut-offs.

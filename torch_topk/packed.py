@@ -134,8 +134,12 @@ class PackedMetric(Metric):
     # What a subclass says of itself.
 
     @abstractmethod
-    def _ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        """Numerators and denominators of a batch, each ``(Q, columns)``; may note faults in the ranking."""
+    def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
+        """Return numerators and denominators of each query, ``(Q, columns)`` each, empty queries settled."""
+
+    @abstractmethod
+    def faults(self, ranking: Ranking) -> dict[str, Tensor]:
+        """Count the queries with a fault that only this metric's options make one, by name in FAULTS."""
 
     @abstractmethod
     def _present(self, values: Tensor) -> Any:
@@ -235,14 +239,15 @@ class PackedMetric(Metric):
             )
         if policies.dataset_size is not None:
             ranking = ranking.first(self._unrepeated(ranking.samples, policies.dataset_size))
-        num, den = self._ratios(ranking)
+        num, den = self.ratios(ranking)
         weight = ranking.weights[:, None]
-        num, den = weight * num, weight * den
+        num = torch.where(weight > 0, weight * num, 0.0)  # a query that does not count may be NaN
+        den = weight * den
         parts = [den.sum(0), num.sum(0), (den * den).sum(0), (den * num).sum(0), (num * num).sum(0)]
         if policies.validate == "off":
             faults = weight.new_zeros(len(FAULTS))
         else:
-            faults = ranking.fault_counts()
+            faults = ranking.fault_counts(self.faults(ranking))
             if policies.validate == "now":
                 raise_faults(faults.tolist(), type(self).__name__)
         return torch.cat([*parts, (weight > 0).sum(0).to(num.dtype), faults])
@@ -360,10 +365,20 @@ class PackedMetric(Metric):
     @property
     def num_queries(self) -> Tensor:
         """How many queries this process has counted since the last reset (after compute(): all processes)."""
-        sums = self._sums if self._reduced is None else self._reduced
+        sums = self._sums if self._computed is None or self._reduced is None else self._reduced
         return sums[5 * self._columns]
 
     # Adding up ranks, jobs and checkpoints.
+
+    def sync(self, *args: Any, **kwargs: Any) -> None:
+        """Take the sums over all ranks for one's own, until `unsync`; as in torchmetrics."""
+        super().sync(*args, **kwargs)
+        self._computed = None  # what was computed before speaks of other sums
+
+    def unsync(self, *args: Any, **kwargs: Any) -> None:
+        """Go back to this rank's own sums; as in torchmetrics."""
+        super().unsync(*args, **kwargs)
+        self._computed = None
 
     def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
         self._sums = self._sum_over_ranks(self._sums, dist_sync_fn, process_group or self.process_group)

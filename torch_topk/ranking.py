@@ -6,8 +6,9 @@ ids out of range, repeats) is counted on the device, and read where the device i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -312,10 +313,10 @@ class Ranking:
         """Raise an InputError if the data hold a fault. Reads the device."""
         raise_faults(self.fault_counts().tolist(), "Ranking")
 
-    def fault_counts(self) -> Tensor:
-        """Count the queries with each fault of FAULTS, in that order: ``(len(FAULTS),)``."""
-        none = self.weights.new_zeros(())
-        return torch.stack([self.faults[name].to(none.dtype) if name in self.faults else none for name in FAULTS])
+    def fault_counts(self, more: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
+        """Count the queries with each fault of FAULTS, and of a metric's own, in that order: ``(len(FAULTS),)``."""
+        none, counts = self.weights.new_zeros(()), {**self.faults, **more}
+        return torch.stack([counts[name].to(none.dtype) if name in counts else none for name in FAULTS])
 
     # The tables that metrics share, each computed once. All are float64 (float32 on a device without it).
 
@@ -323,10 +324,6 @@ class Ranking:
         if key not in self._tables:
             self._tables[key] = make()
         return self._tables[key]
-
-    def _note(self, fault: str, where: Tensor | None) -> None:
-        if where is not None:
-            self.faults[fault] = self.faults.get(fault, 0) + where.any(1).sum()
 
     def gains(self) -> Tensor:
         """The gain at each rank, ``(Q, W)``; 0 where the item is not listed or there is none."""
@@ -346,8 +343,8 @@ class Ranking:
 
     def retrieved_at(self, cutoffs: Cutoffs) -> Tensor:
         """The number of items among the first k ranks, ``(Q, len(cutoffs))``."""
-        held = self.ids >= 0
-        return self._once(("retrieved_at", cutoffs), lambda: self.sum_at(held.to(self.weights.dtype), cutoffs))
+        key = ("retrieved_at", cutoffs)
+        return self._once(key, lambda: self.sum_at((self.ids >= 0).to(self.weights.dtype), cutoffs))
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
         """The number R of relevant items of each query, ranked or not, ``(Q, 1)``."""
@@ -375,25 +372,21 @@ class Ranking:
 
     def worths(self, gain: Gain) -> Tensor:
         """What the item at each rank is worth, ``(Q, W)``."""
-
-        def look_up() -> Tensor:
-            self._note("grades", gain.lacks(self.gains()))
-            return gain(self.gains())
-
-        return self._once(("worths", gain), look_up)
+        return self._once(("worths", gain), lambda: gain(self.gains()))
 
     def best_worths(self, gain: Gain, pool: str, depth: int | None) -> Tensor:
         """The largest worths a query could have shown, descending: of all relevant items, or of its candidates."""
 
         def look_up() -> Tensor:
             truth = self.relevance if pool == "relevant" else self._candidate_truth()
-            best = truth.best_gains(depth, gain)
-            if gain.name == "mapping":
-                raw = truth.best_gains(depth, Gain("linear"))
-                self._note("grades", gain.lacks(raw))
-            return best
+            return truth.best_gains(depth, gain)
 
         return self._once(("best", gain, pool, depth), look_up)
+
+    def unmapped(self, gain: Gain) -> Tensor:
+        """Count the queries that rank, or could best rank, a grade that a mapping lacks."""
+        best = self.relevance.best_gains(self.depth, Gain("linear"))
+        return (gain.lacks(self.gains()).any(1) | gain.lacks(best).any(1)).sum()
 
     def _candidate_truth(self) -> Relevance:
         if self._pool_holds == "scores":

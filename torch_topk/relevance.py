@@ -70,10 +70,8 @@ class Gain:
             worths = torch.where(gains == grade, worth, worths)
         return torch.where(gains.isnan(), gains, worths)
 
-    def lacks(self, gains: Tensor) -> Tensor | None:
-        """Where a positive grade has no worth in the mapping; None for a gain that is no mapping."""
-        if self.name != "mapping":
-            return None
+    def lacks(self, gains: Tensor) -> Tensor:
+        """Where a positive grade has no worth in the mapping."""
         known = torch.zeros_like(gains, dtype=torch.bool)
         for grade, _ in self.grades:
             known |= gains == grade

@@ -133,9 +133,16 @@ class TopKMetrics(PackedMetric):
         depths = [metric.depth for _, metric in self._named]
         return None if None in depths else max(depth for depth in depths if depth is not None)
 
-    def _ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
+    def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
         nums, dens = zip(*(metric.ratios(ranking) for _, metric in self._named), strict=True)
         return torch.cat(nums, dim=1), torch.cat(dens, dim=1)
+
+    def faults(self, ranking: Ranking) -> dict[str, Tensor]:
+        counts: dict[str, Tensor] = {}
+        for _, metric in self._named:
+            for fault, count in metric.faults(ranking).items():  # of metrics that see the same fault, the most
+                counts[fault] = torch.maximum(counts[fault], count) if fault in counts else count
+        return counts
 
     def _present(self, values: Tensor) -> dict[str, Tensor]:
         return dict(zip(self._keys, values.unbind(), strict=True))

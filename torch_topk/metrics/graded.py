@@ -33,6 +33,10 @@ class _Discounted(TopKMetric):
         self.__dict__["_gain"] = Gain.of(options["gain"], kwargs.get("min_relevance"))
         super().__init__(k, options, **kwargs)
 
+    def faults(self, ranking: Ranking) -> dict[str, Tensor]:
+        found = super().faults(ranking)
+        return {**found, "grades": ranking.unmapped(self._gain)} if self._gain.name == "mapping" else found
+
     def dcg(self, ranking: Ranking) -> Tensor:
         """The discounted cumulative gain at each cut-off, ``(Q, len(cutoffs))``."""
         worths = ranking.worths(self._gain)
