@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from torch_topk.inputs import Cutoffs, nearest, read_cutoffs
 from torch_topk.packed import POLICY_NAMES, PackedMetric, Policies, PolicyOptions, split_policies
@@ -78,6 +79,7 @@ class TopKMetric(PackedMetric):
         """Tell which queries have no relevant item, ``(Q, 1)``: what ``empty=`` settles."""
         return ranking.num_relevant(self.policies.min_relevance) == 0
 
+    @override
     def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
         # For a mean over queries: the value and 1, or 0 and 0 where an empty query is skipped.
         values, empty, policy = self.per_query(ranking), self.is_empty(ranking), self.policies.empty
@@ -86,6 +88,7 @@ class TopKMetric(PackedMetric):
         den = (~empty).to(num.dtype).expand_as(num) if policy == "skip" else torch.ones_like(num)
         return num, den
 
+    @override
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
         if self.policies.empty != "error":
             return {}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import ModuleDict
 from torchmetrics import Metric
-from typing_extensions import Unpack
+from typing_extensions import Unpack, override
 
 from torch_topk.inputs import nearest
 from torch_topk.metric import TopKMetric, make, parse
@@ -133,10 +133,12 @@ class TopKMetrics(PackedMetric):
         depths = [metric.depth for _, metric in self._named]
         return None if None in depths else max(depth for depth in depths if depth is not None)
 
+    @override
     def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
         nums, dens = zip(*(metric.ratios(ranking) for _, metric in self._named), strict=True)
         return torch.cat(nums, dim=1), torch.cat(dens, dim=1)
 
+    @override
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
         counts: dict[str, Tensor] = {}
         for _, metric in self._named:
