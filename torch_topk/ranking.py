@@ -477,7 +477,7 @@ def _read_target(  # noqa: C901 - one form of truth after the other
             return Relevance.from_ids(ids_of, gains), None, dropped
         return Relevance.from_dense(gains), None, dropped
     if fits and lists_given and not whole:
-        return Relevance.from_dense(truth.reshape(queries, -1)), None, None
+        return Relevance.from_dense(truth.reshape(queries, truth.shape[-1])), None, None
     raise ValueError(_misfit(truth, preds, whole=whole, given=given))
 
 
@@ -488,7 +488,8 @@ def _misfit(truth: Tensor, preds: Tensor, *, whole: bool, given: str) -> str:
     if whole and truth.dim() == preds.dim() and truth.shape[-1] == 1:
         return f"{msg} If it holds one label a query, pass target.squeeze({truth.dim() - 1})."
     if whole and truth.dim() == preds.dim():
-        return f"{msg} If it holds ids of relevant items, pass Relevance.from_ids(target)."
+        grades = "" if given == "scores" else " If it holds a grade for every item, pass Relevance.from_dense(target)."
+        return f"{msg} If it holds ids of relevant items, pass Relevance.from_ids(target).{grades}"
     wanted = f"integer labels of shape {shape}" if shape else "one integer label"
     gains = f"gains of shape {tuple(preds.shape)}" if given == "scores" else f"gains of shape {(*shape, 'N')}"
     return f"{msg} Expected {gains}, {wanted}, a sparse matrix, or a Relevance."

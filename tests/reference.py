@@ -1,0 +1,282 @@
+"""A slow and obvious reference for every metric: lists, dicts and loops, one query at a time.
+
+Nothing here is shared with the package, so that a fault has to be made twice before a test misses it.
+A metric is a function ``f(query, k, min_relevance=None, **options) -> (numerator, denominator)``. Their
+quotient is its value for the query; a macro average is the mean of the quotients, a micro average the
+quotient of the sums.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+Ratio = tuple[float, float]
+Gain = str | Mapping[float, float]
+
+
+@dataclass(frozen=True)
+class Query:
+    """What stands at each rank (None: no item does), the truth, and every item that could be ranked."""
+
+    ranked: Sequence[int | None]
+    gains: Mapping[int, float]
+    candidates: Collection[int]
+    weight: float = 1.0
+
+
+# Rankings and truth ------------------------------------------------------------------------------
+
+
+def rank_scores(
+    scores: Sequence[float], k: int | None, ties: str = "index", excluded: Collection[int] = ()
+) -> list[int]:
+    """Items by falling score, equal scores by rising id ("index") or falling id ("reverse")."""
+    items = [item for item in range(len(scores)) if item not in excluded and scores[item] != -math.inf]
+    sign = {"index": 1, "reverse": -1}[ties]
+    return sorted(items, key=lambda item: (-scores[item], sign * item))[:k]
+
+
+def rank_ids(
+    ids: Sequence[int], k: int | None = None, padding: int = -1, excluded: Collection[int] = ()
+) -> list[int | None]:
+    """A ranked list as given; excluded ids and later repeats are removed, and a padding id holds its rank."""
+    ranked: list[int | None] = []
+    for item in ids:
+        if item == padding:
+            ranked.append(None)
+        elif item not in excluded and item not in ranked:
+            ranked.append(item)
+    return ranked[:k]
+
+
+def query_of_scores(
+    scores: Sequence[float],
+    gains: Mapping[int, float],
+    ties: str = "index",
+    excluded: Collection[int] = (),
+    weight: float = 1.0,
+) -> Query:
+    """The query of one row of scores; every item that is neither excluded nor scored -inf is a candidate."""
+    ranked = rank_scores(scores, None, ties, excluded)
+    return Query(ranked, gains, ranked, weight)
+
+
+def query_of_ids(
+    ids: Sequence[int],
+    gains: Mapping[int, float],
+    padding: int = -1,
+    excluded: Collection[int] = (),
+    weight: float = 1.0,
+) -> Query:
+    """The query of one ranked list; its candidates are the items it holds."""
+    ranked = rank_ids(ids, None, padding, excluded)
+    return Query(ranked, gains, [item for item in ranked if item is not None], weight)
+
+
+# Counting ----------------------------------------------------------------------------------------
+
+
+def is_relevant(gain: float, min_relevance: float | None) -> bool:
+    """A gain above 0, or at least `min_relevance` where that is given."""
+    return gain > 0 if min_relevance is None else gain >= min_relevance
+
+
+def relevant_items(query: Query, min_relevance: float | None) -> set[int]:
+    """Every relevant item of the query, retrieved or not."""
+    return {item for item, gain in query.gains.items() if is_relevant(gain, min_relevance)}
+
+
+def hit_ranks(query: Query, k: int | None, min_relevance: float | None) -> list[int]:
+    """The ranks, from 1, that hold a relevant item, down to rank k."""
+    relevant = relevant_items(query, min_relevance)
+    return [rank for rank, item in enumerate(query.ranked[:k], start=1) if item in relevant]
+
+
+def retrieved(query: Query, k: int | None = None) -> int:
+    """How many items stand at the first k ranks, or in the whole list."""
+    return sum(item is not None for item in query.ranked[:k])
+
+
+def length(query: Query, k: int | None) -> int:
+    """K, for which the number of items in the list stands where there is no k."""
+    return retrieved(query) if k is None else k
+
+
+def capped(count: int, k: int | None) -> int:
+    """A count, but no more than the k ranks there are; without k nothing cuts it, however short the list."""
+    return count if k is None else min(k, count)
+
+
+def gain_of(gain: float, kind: Gain, min_relevance: float | None) -> float:
+    """What a grade is worth under a gain function, or a table of grades."""
+    if isinstance(kind, Mapping):
+        return kind[gain] if gain > 0 else kind.get(gain, 0.0)
+    if kind == "linear":
+        return max(gain, 0.0)
+    if kind == "exp":
+        return 2 ** max(gain, 0.0) - 1
+    if kind == "binary":
+        return float(is_relevant(gain, min_relevance))
+    raise ValueError(kind)
+
+
+def discounted(gains: Iterable[float]) -> float:
+    """The sum of gains, each over log2 of its rank plus one."""
+    return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
+
+
+# The metrics of one query ------------------------------------------------------------------------
+
+
+def precision(query: Query, k: int | None, min_relevance: float | None = None, denominator: str = "k") -> Ratio:
+    """Hits over k, over the items at the first k ranks, or over the relevant items up to k."""
+    denominators = {
+        "k": length(query, k),
+        "retrieved": retrieved(query, k),
+        "relevant": capped(len(relevant_items(query, min_relevance)), k),
+    }
+    return len(hit_ranks(query, k, min_relevance)), denominators[denominator]
+
+
+def recall(query: Query, k: int | None, min_relevance: float | None = None, denominator: str = "relevant") -> Ratio:
+    """Hits over all relevant items, or over the most that k ranks can hold."""
+    relevant = len(relevant_items(query, min_relevance))
+    denominators = {"relevant": relevant, "capped": capped(relevant, k)}
+    return len(hit_ranks(query, k, min_relevance)), denominators[denominator]
+
+
+def fbeta(query: Query, k: int | None, min_relevance: float | None = None, beta: float = 1.0) -> Ratio:
+    """(1 + b²) P R / (b² P + R), with P = hits / k and R = hits / relevant, both multiplied out."""
+    hits = len(hit_ranks(query, k, min_relevance))
+    relevant = len(relevant_items(query, min_relevance))
+    return (1 + beta**2) * hits, length(query, k) + beta**2 * relevant
+
+
+def hit_rate(query: Query, k: int | None, min_relevance: float | None = None) -> Ratio:
+    """1 where any relevant item is found."""
+    return float(bool(hit_ranks(query, k, min_relevance))), 1.0
+
+
+def full_recall(query: Query, k: int | None, min_relevance: float | None = None) -> Ratio:
+    """1 where every relevant item is found."""
+    return float(relevant_items(query, min_relevance) <= set(query.ranked[:k])), 1.0
+
+
+def mrr(query: Query, k: int | None, min_relevance: float | None = None) -> Ratio:
+    """One over the rank of the first relevant item, 0 beyond k."""
+    ranks = hit_ranks(query, k, min_relevance)
+    return (1 / ranks[0] if ranks else 0.0), 1.0
+
+
+def average_precision(
+    query: Query, k: int | None, min_relevance: float | None = None, denominator: str = "capped"
+) -> Ratio:
+    """The precision at every hit, summed, over one of four counts."""
+    ranks = hit_ranks(query, k, min_relevance)
+    relevant = len(relevant_items(query, min_relevance))
+    denominators = {
+        "capped": capped(relevant, k),
+        "relevant": relevant,
+        "hits": len(ranks),
+        "k": length(query, k),
+    }
+    return sum(count / rank for count, rank in enumerate(ranks, start=1)), denominators[denominator]
+
+
+def dcg(query: Query, k: int | None, min_relevance: float | None = None, gain: Gain = "linear") -> Ratio:
+    """Discounted gains of the first k ranks."""
+    found = [query.gains.get(item, 0.0) if item is not None else 0.0 for item in query.ranked[:k]]
+    return discounted(gain_of(value, gain, min_relevance) for value in found), 1.0
+
+
+def ndcg(
+    query: Query,
+    k: int | None,
+    min_relevance: float | None = None,
+    gain: Gain = "linear",
+    ideal: str = "relevant",
+) -> Ratio:
+    """DCG over that of the best list of k: of all items of the truth, or of those among the candidates."""
+    pool = [value for item, value in query.gains.items() if ideal == "relevant" or item in query.candidates]
+    best = sorted((gain_of(value, gain, min_relevance) for value in pool), reverse=True)[:k]
+    return dcg(query, k, min_relevance, gain)[0], discounted(best)
+
+
+REFERENCE: dict[str, Callable[..., Ratio]] = {
+    "precision": precision,
+    "recall": recall,
+    "fbeta": fbeta,
+    "f1": fbeta,
+    "hit_rate": hit_rate,
+    "full_recall": full_recall,
+    "mrr": mrr,
+    "map": average_precision,
+    "ndcg": ndcg,
+    "dcg": dcg,
+}
+
+
+# Averages over queries ---------------------------------------------------------------------------
+
+EMPTY_VALUES: dict[str, float | None] = {"zero": 0.0, "one": 1.0, "nan": math.nan, "skip": None}
+
+
+def is_empty(name: str, query: Query, options: Mapping[str, Any]) -> bool:
+    """Whether the query has nothing to find: no relevant item, or for NDCG an ideal of 0."""
+    if name == "ndcg":
+        return ndcg(query, None, **options)[1] == 0
+    return not relevant_items(query, options.get("min_relevance"))
+
+
+def value(name: str, query: Query, k: int | None, empty: str = "zero", **options: Any) -> float | None:
+    """The metric of one query; None where `empty` leaves it out. A quotient over nothing is 0."""
+    if is_empty(name, query, options):
+        return EMPTY_VALUES[empty]
+    numerator, denominator = REFERENCE[name](query, k, **options)
+    return numerator / denominator if denominator else 0.0
+
+
+def parts(
+    name: str,
+    queries: Iterable[Query],
+    k: int | None,
+    average: str = "macro",
+    empty: str = "zero",
+    **options: Any,
+) -> list[tuple[float, float, float]]:
+    """Weight, numerator and denominator of each query that counts, whose summed quotient is the average."""
+    rows = []
+    for query in queries:
+        number = value(name, query, k, empty, **options)
+        if number is not None:
+            denominator = REFERENCE[name](query, k, **options)[1] if average == "micro" else 1.0
+            rows.append((query.weight, number * denominator, denominator))
+    return rows
+
+
+def average_of(name: str, queries: Iterable[Query], k: int | None, **options: Any) -> float:
+    """The macro or micro average over queries; NaN of nothing."""
+    rows = parts(name, queries, k, **options)
+    total = sum(w * d for w, _, d in rows)
+    return sum(w * n for w, n, _ in rows) / total if total else math.nan
+
+
+def interval_of(
+    name: str,
+    queries: Iterable[Query],
+    k: int | None,
+    level: float = 0.95,
+    upper: float = 1.0,
+    **options: Any,
+) -> tuple[float, float]:
+    """The average and z standard errors to either side, cut at 0 and `upper`."""
+    rows = parts(name, queries, k, **options)
+    total = sum(w * d for w, _, d in rows)
+    centre = sum(w * n for w, n, _ in rows) / total
+    effective = total**2 / sum((w * d) ** 2 for w, _, d in rows)
+    squares = sum((w * (n - centre * d)) ** 2 for w, n, d in rows)
+    error = math.sqrt(effective / (effective - 1) * squares) / total
+    reach = NormalDist().inv_cdf((1 + level) / 2) * error
+    return max(centre - reach, 0.0), min(centre + reach, upper)
