@@ -60,16 +60,15 @@ class TopKMetric(PackedMetric):
         options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        policies, others = split_policies(kwargs)
-        self.__dict__.update(options or {})
-        self.__dict__["cutoffs"] = read_cutoffs(k)
-        self.__dict__["options"] = dict(options or {})
-        self.__dict__["_one"] = k is None or isinstance(k, int) or getattr(k, "ndim", 1) == 0
-        config = f"{type(self).__name__}{self.cutoffs}{sorted(self.options.items())}{policies}"
-        super().__init__(len(self.cutoffs), config, Policies(**policies), others)
-
-    cutoffs: Cutoffs
-    options: dict[str, Any]
+        given, others = split_policies(kwargs)
+        cutoffs, options, policies = read_cutoffs(k), dict(options or {}), Policies(**given)
+        config = f"{type(self).__name__}{cutoffs}{sorted(options.items())}{policies}"
+        super().__init__(len(cutoffs), config, policies, others)
+        self.cutoffs: Cutoffs = cutoffs
+        self.options = options
+        for name, value in options.items():
+            setattr(self, name, value)
+        self._one = k is None or isinstance(k, int) or getattr(k, "ndim", 1) == 0
 
     @abstractmethod
     def per_query(self, ranking: Ranking) -> Tensor:
@@ -77,7 +76,7 @@ class TopKMetric(PackedMetric):
 
     def is_empty(self, ranking: Ranking) -> Tensor:
         """Tell which queries have no relevant item, ``(Q, 1)``: what ``empty=`` settles."""
-        return ranking.num_relevant(self.policies.min_relevance) == 0
+        return ranking.is_empty(self.policies.min_relevance)
 
     @override
     def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
@@ -85,8 +84,8 @@ class TopKMetric(PackedMetric):
         values, empty, policy = self.per_query(ranking), self.is_empty(ranking), self.policies.empty
         fill = {"one": 1.0, "nan": float("nan")}.get(policy, 0.0)
         num = torch.where(empty, fill, values)
-        den = (~empty).to(num.dtype).expand_as(num) if policy == "skip" else torch.ones_like(num)
-        return num, den
+        den = (~empty).to(num.dtype) if policy == "skip" else ranking.ones()
+        return num, den.expand_as(num)
 
     @override
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:

@@ -354,6 +354,14 @@ class Ranking:
 
         return self._once(("num_relevant", min_relevance), count)
 
+    def is_empty(self, min_relevance: float | None = None) -> Tensor:
+        """Which queries have no relevant item, bool ``(Q, 1)``."""
+        return self._once(("is_empty", min_relevance), lambda: self.num_relevant(min_relevance) == 0)
+
+    def ones(self) -> Tensor:
+        """1 a query, ``(Q, 1)``."""
+        return self._once("ones", lambda: torch.ones_like(self.weights)[:, None])
+
     def cutoffs(self, cutoffs: Cutoffs) -> Tensor:
         """The cut-offs as numbers: ``(1, len(cutoffs))``; for the whole list its length, ``(Q, 1)``."""
         if cutoffs == (None,):

@@ -28,10 +28,11 @@ class _Discounted(TopKMetric):
     _gain: Gain
 
     def __init__(self, k: Any, options: dict[str, Any], **kwargs: Any) -> None:
-        if isinstance(options["gain"], Mapping):
-            options["gain"] = dict(options["gain"])
-        self.__dict__["_gain"] = Gain.of(options["gain"], kwargs.get("min_relevance"))
+        gain = Gain.of(options["gain"], kwargs.get("min_relevance"))
+        if gain.grades:
+            options["gain"] = dict(gain.grades)
         super().__init__(k, options, **kwargs)
+        self._gain = gain
 
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
         found = super().faults(ranking)
