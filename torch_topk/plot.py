@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-Curve: TypeAlias = "tuple[Sequence[int | None], Tensor]"
-Band: TypeAlias = "tuple[Tensor, Tensor]"
+Curve: TypeAlias = tuple[Sequence[int | None], Tensor]
+Band: TypeAlias = tuple[Tensor, Tensor]
 
 # Okabe & Ito's palette, which the colour-blind can tell apart; beyond its length, markers differ too.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

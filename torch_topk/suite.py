@@ -20,7 +20,7 @@ from torch_topk.metric import TopKMetric, make, parse
 from torch_topk.packed import PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
 
-Spec: TypeAlias = "str | TopKMetric | type[TopKMetric] | Mapping[str, Any]"
+Spec: TypeAlias = str | TopKMetric | type[TopKMetric] | Mapping[str, Any]
 
 
 class TopKMetrics(PackedMetric):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from typing_extensions import Unpack
 
 from torch_topk.inputs import read_choice
 from torch_topk.metric import TopKMetric
 from torch_topk.packed import PolicyOptions
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from torch_topk.ranking import Ranking
+from torch_topk.ranking import Ranking
 
 Average = Literal["macro", "micro"]
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
+from torch import Tensor
 from typing_extensions import Unpack
 
 from torch_topk.inputs import read_choice
 from torch_topk.metric import TopKMetric
 from torch_topk.packed import PolicyOptions
+from torch_topk.ranking import Ranking
 from torch_topk.relevance import Gain
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from torch_topk.ranking import Ranking
-
-GainOption: TypeAlias = "Literal['linear', 'exp', 'binary'] | Mapping[float, float]"
+GainOption: TypeAlias = Literal["linear", "exp", "binary"] | Mapping[float, float]
 
 
 class _Discounted(TopKMetric):
