@@ -42,7 +42,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 def nearest(word: object, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for a word that is nearly a known one, otherwise nothing."""
-    near = difflib.get_close_matches(str(word), list(known), n=1)
+    near = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

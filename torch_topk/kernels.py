@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import prod
+from math import isqrt, prod
 from operator import index
 
 import torch
@@ -27,6 +27,7 @@ _TAKEN = {
     torch.int32,
     torch.int64,
 }
+_LONG = 4096  # items from which a row may be worth cutting into blocks
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def sum_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def orderable(scores: Tensor) -> Tensor:
+def orderable(scores: Tensor, name: str = "scores") -> Tensor:
     """The scores in a signed type that every kernel takes; only bool and unsigned integers are copied.
 
     Raises:
@@ -59,7 +60,7 @@ def orderable(scores: Tensor) -> Tensor:
     dtype = _WIDER.get(scores.dtype, scores.dtype)
     if dtype not in _TAKEN:
         names = ", ".join(sorted(str(each).removeprefix("torch.") for each in {*_TAKEN, *_WIDER}))
-        raise TypeError(f"scores must be one of {names}, but are {scores.dtype}.")
+        raise TypeError(f"{name} must be one of {names}, but are {scores.dtype}.")
     return scores.to(dtype)
 
 
@@ -106,6 +107,8 @@ def topk(scores: Tensor, k: int, *, ties: str = "index") -> tuple[Tensor, Tensor
         values, indices = rows[:, :0], rows.new_empty((rows.shape[0], 0), dtype=torch.int64)
     elif 2 * k > items:
         values, indices = _by_sort(rows, k, ties)
+    elif (size := _block_size(items, k)) is not None:
+        values, indices = _by_blocks(rows, k, ties, size)
     elif may_branch(rows):
         values, indices = _by_neighbours(rows, k, ties)
     else:
@@ -128,6 +131,35 @@ def _by_sort(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
         values, indices = rows.flip(1).sort(dim=1, descending=True, stable=True)
         indices = rows.shape[1] - 1 - indices
     return values[:, :k], indices[:, :k]
+
+
+def _block_size(items: int, k: int) -> int | None:
+    """The size of block that leaves the least to look at after one read of the row; None where blocks do not pay."""
+    size = 1 << max(5, min(8, (isqrt(items // k) - 1).bit_length()))
+    looked_at = items // size + k * size
+    return size if items >= _LONG and 4 * looked_at <= items else None
+
+
+def _by_blocks(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tensor]:
+    """The top k of the k best blocks, a block being as good as its maximum: one read of long rows, and little more.
+
+    Were an item of the top k in another block, each of those k blocks would hold one that precedes it. That is as
+    true under ties, since blocks of equal maxima are taken in the order of their place, which is that of the ids in
+    them; and the blocks taken are laid out in that order again. What is left over at the row's end is always looked at.
+    """
+    items = rows.shape[1]
+    count = items // size
+    blocks = rows[:, : count * size].unflatten(1, (count, size))
+    best = topk(blocks.amax(2), k, ties=ties)[1].sort(dim=1).values
+    looked_at = blocks.gather(1, best[:, :, None].expand(-1, -1, size)).flatten(1)
+    place = torch.arange(size, device=rows.device)
+    ids = (best[:, :, None] * size + place).flatten(1)
+    if count * size < items:
+        rest = torch.arange(count * size, items, device=rows.device)
+        looked_at = torch.cat([looked_at, rows[:, count * size :]], dim=1)
+        ids = torch.cat([ids, rest.expand(rows.shape[0], -1)], dim=1)
+    values, places = topk(looked_at, k, ties=ties)
+    return values, ids.gather(1, places)
 
 
 def _by_neighbours(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from torch_topk.inputs import Cutoffs, nearest, read_cutoffs
-from torch_topk.packed import POLICY_NAMES, PackedMetric, Policies, PolicyOptions, split_policies
+from torch_topk.packed import POLICY_NAMES, PackedMetric, Policies, split_policies
 from torch_topk.ranking import Ranking
 
 
@@ -60,7 +60,7 @@ class TopKMetric(PackedMetric):
         options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        given, others = split_policies(kwargs)
+        given, others = split_policies(kwargs, type(self).__name__, options_of(type(self)))
         cutoffs, options, policies = read_cutoffs(k), dict(options or {}), Policies(**given)
         config = f"{type(self).__name__}{cutoffs}{sorted(options.items())}{policies}"
         super().__init__(len(cutoffs), config, policies, others)
@@ -193,12 +193,15 @@ def parse(text: str) -> tuple[str, dict[str, Any], list[int]]:
             f"{text!r} is no metric: write a name as 'ndcg', 'ndcg@10', 'ndcg@5,10' or 'precision(rel=2)@5'."
         )
     parts = match.groupdict()
-    options = {}
+    options: dict[str, Any] = {}
     for pair in filter(None, (part.strip() for part in (parts.get("options") or "").split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals:
             raise ValueError(f"{pair!r} in {text!r} is no option: write name=value.")
-        options[_SHORT.get(name, name)] = _read_value(value)
+        name = _SHORT.get(name, name)
+        if name in options:
+            raise ValueError(f"{text!r} gives {name} twice.")
+        options[name] = _read_value(value)
     return parts["name"], options, [int(k) for k in (parts["cutoffs"] or "").split(",") if k.strip()]
 
 
@@ -210,11 +213,5 @@ def _read_value(text: str) -> Any:
 
 
 def make(name: str, k: Any, options: Mapping[str, Any]) -> TopKMetric:
-    """Make a metric by name; a TypeError names the options it has, should one be unknown."""
-    cls = find(name)
-    known = [*options_of(cls), *PolicyOptions.__annotations__]
-    for option in options:
-        if option not in known:
-            hint = nearest(option, known)
-            raise TypeError(f"{cls.__name__} has no option {option!r}.{hint} It takes {', '.join(known)}.")
-    return cls(k, **options)
+    """Make a metric by name."""
+    return find(name)(k, **options)

@@ -17,7 +17,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import TypedDict
 
-from torch_topk.inputs import CHOICES, FAULTS, Array, raise_faults, read_choice
+from torch_topk.inputs import CHOICES, FAULTS, Array, nearest, raise_faults, read_choice
 from torch_topk.kernels import sum_dtype
 from torch_topk.ranking import Ranking
 
@@ -33,6 +33,7 @@ class PolicyOptions(TypedDict, total=False):
     validate: str
     ignore_index: int | None
     dataset_size: int | None
+    compute_on_cpu: bool
     dist_sync_on_step: bool
     process_group: Any
     dist_sync_fn: Callable[..., Any] | None
@@ -73,9 +74,10 @@ class Policies:
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             read_choice(name, getattr(self, name), choices)
-        if self.min_relevance is not None and not self.min_relevance > 0:
+        level = self.min_relevance
+        if level is not None and (isinstance(level, bool) or not isinstance(level, (int, float)) or not level > 0):
             raise ValueError(
-                f"min_relevance must be above 0, the gain of an unlisted item, but is {self.min_relevance!r}."
+                f"min_relevance must be a number above 0, the gain of an unlisted item, but is {self.min_relevance!r}."
             )
         for name, least in (("ignore_index", None), ("dataset_size", 1)):
             value = getattr(self, name)
@@ -90,8 +92,14 @@ class Policies:
 POLICY_NAMES = tuple(field.name for field in fields(Policies))
 
 
-def split_policies(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Part keyword arguments into those of `Policies` and the rest."""
+def split_policies(
+    options: Mapping[str, Any], owner: str, own: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Part keyword arguments into those of `Policies` and torchmetrics' own; a TypeError for any other."""
+    known = [*own, *PolicyOptions.__annotations__]
+    for name in options:
+        if name not in PolicyOptions.__annotations__:
+            raise TypeError(f"{owner} has no option {name!r}.{nearest(name, known)} It takes {', '.join(known)}.")
     policies = {name: value for name, value in options.items() if name in POLICY_NAMES}
     return policies, {name: value for name, value in options.items() if name not in POLICY_NAMES}
 

@@ -270,8 +270,11 @@ class Ranking:
             read = torch.ones(ids.shape[0], dtype=dtype, device=ids.device)
         else:
             read = as_tensor("weights", weights, ids.device)
-            if tuple(read.shape) not in {shape, ids.shape[:1]} or read.is_complex():
-                raise ValueError(f"weights must be a number a query, of shape {shape}, but have {tuple(read.shape)}.")
+            if tuple(read.shape) not in {shape, tuple(ids.shape[:1])} or read.is_complex():
+                raise ValueError(
+                    f"weights must be a real number a query, of shape {shape}, but are {read.dtype} "
+                    f"of shape {tuple(read.shape)}."
+                )
             read = read.reshape(-1).to(dtype)
             if validate != "off":
                 faults["weights"] = (~((read >= 0) & (read < torch.inf))).sum()
@@ -495,7 +498,7 @@ def _misfit(truth: Tensor, preds: Tensor, *, whole: bool, given: str) -> str:
     msg = f"target of shape {tuple(truth.shape)} ({truth.dtype}) does not fit {given} of shape {tuple(preds.shape)}."
     if whole and truth.dim() == preds.dim() and truth.shape[-1] == 1:
         return f"{msg} If it holds one label a query, pass target.squeeze({truth.dim() - 1})."
-    if whole and truth.dim() == preds.dim():
+    if whole and truth.dim() == preds.dim() and (given == "ranked" or truth.shape[-1] != preds.shape[-1]):
         grades = "" if given == "scores" else " If it holds a grade for every item, pass Relevance.from_dense(target)."
         return f"{msg} If it holds ids of relevant items, pass Relevance.from_ids(target).{grades}"
     wanted = f"integer labels of shape {shape}" if shape else "one integer label"
@@ -515,7 +518,7 @@ def _read_items(items: Array, shape: tuple[int, ...], queries: int, columns: int
         raise ValueError(
             f"items must have shape {(columns,)} or {(*shape, columns)}, as the scores, but has {tuple(ids.shape)}."
         )
-    return ids.reshape(-1, columns).expand(queries, columns)
+    return ids.reshape(prod(ids.shape[:-1]), columns).expand(queries, columns)
 
 
 def _read_exclusions(
@@ -540,15 +543,17 @@ def _read_exclusions(
         raise ValueError(
             f"exclude of shape {tuple(ids.shape)} fits neither one row for all queries nor {_plural(shape)} rows."
         )
-    ids = ids.reshape(-1, ids.shape[-1])
+    ids = ids.reshape(prod(ids.shape[:-1]), ids.shape[-1])
     if ids.dtype == torch.bool:
         if columns is not None and ids.shape[-1] != columns:
             raise ValueError(f"exclude is a mask of {ids.shape[-1]} items, but there are {columns}.")
         return [Relevance.from_dense(ids)]
-    if ids.is_floating_point() or ids.shape[-1] == columns:
+    if ids.is_floating_point() or ids.is_complex():
+        raise TypeError(f"exclude must be a bool mask or integer ids, but is {ids.dtype}.")
+    if ids.shape[-1] == columns:
         raise TypeError(
-            f"exclude must be a bool mask or integer ids, but is {ids.dtype} with {ids.shape[-1]} columns, as many "
-            "as there are items: a mask must be bool (exclude.bool()), and ids go through Relevance.from_ids."
+            f"exclude is {ids.dtype} with as many columns as there are items, {columns}: a mask must be bool "
+            "(exclude.bool()), and ids go through Relevance.from_ids."
         )
     return [Relevance.from_ids(ids)]
 

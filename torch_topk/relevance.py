@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torch_topk.inputs import Array, as_tensor, require_integer
-from torch_topk.kernels import count_true, lowest, may_branch, sum_dtype
+from torch_topk.kernels import count_true, lowest, may_branch, orderable, sum_dtype
 
 Rows: TypeAlias = slice | Sequence[int] | Array
 
@@ -44,6 +44,8 @@ class Gain:
     def of(cls, gain: str | Mapping[float, float], min_relevance: float | None = None) -> Gain:
         """Read the user's ``gain=``; raises ValueError for what is neither a name nor a sensible mapping."""
         if isinstance(gain, Mapping):
+            if not all(isinstance(number, (int, float)) for pair in gain.items() for number in pair):
+                raise ValueError(f"gain must map grades to numbers, but is {dict(gain)!r}.")
             grades = tuple(sorted((float(grade), float(worth)) for grade, worth in gain.items()))
             if not grades or any(not 0 <= worth < float("inf") for _, worth in grades):
                 raise ValueError(f"gain must map grades to finite numbers of at least 0, but is {dict(gain)!r}.")
@@ -112,9 +114,9 @@ class Relevance(ABC):
             >>> Relevance.from_dense(torch.tensor([[0, 2, 0, 1]])).num_relevant().tolist()
             [2]
         """
-        matrix = as_tensor("gains", gains)
-        if matrix.dim() == 0 or matrix.is_complex():
-            raise ValueError(f"gains must be real and (..., N), but are {matrix.dtype} of shape {tuple(matrix.shape)}.")
+        matrix = _read_gains(gains)
+        if matrix.dim() == 0:
+            raise ValueError("gains must be (..., N), but are 0-dimensional.")
         return _Dense(matrix.reshape(prod(matrix.shape[:-1]), matrix.shape[-1]))
 
     @staticmethod
@@ -135,7 +137,7 @@ class Relevance(ABC):
         lists = require_integer("ids", as_tensor("ids", ids))
         if lists.dim() == 0:
             raise ValueError("ids must be (..., R), lists of item ids, but got a 0-dimensional tensor.")
-        worth = None if gains is None else as_tensor("gains", gains, lists.device)
+        worth = None if gains is None else _read_gains(gains, lists.device)
         if worth is not None and worth.shape != lists.shape:
             raise ValueError(f"gains must have the shape of ids, {tuple(lists.shape)}, but have {tuple(worth.shape)}.")
         lists = lists.reshape(prod(lists.shape[:-1]), lists.shape[-1])
@@ -181,7 +183,7 @@ class Relevance(ABC):
         if len(matrix.shape) != 2:
             raise ValueError(f"matrix must be (Q, N), but has shape {tuple(matrix.shape)}.")
         queries, width = (int(size) for size in matrix.shape)
-        return _Csr.build(query.long(), item.long(), gains.detach(), queries, width)
+        return _Csr.build(query.long(), item.long(), _read_gains(gains), queries, width)
 
     @staticmethod
     def from_coo(query: Array, item: Array, gains: Array | None = None, *, num_queries: int) -> Relevance:
@@ -199,7 +201,7 @@ class Relevance(ABC):
         """
         rows = require_integer("query", as_tensor("query", query))
         items = require_integer("item", as_tensor("item", item, rows.device))
-        worth = None if gains is None else as_tensor("gains", gains, rows.device)
+        worth = None if gains is None else _read_gains(gains, rows.device)
         shapes = {tuple(part.shape) for part in (rows, items, worth) if part is not None}
         if len(shapes) != 1 or rows.dim() != 1:
             raise ValueError(f"query, item and gains must be 1-D and of one length, but have shapes {sorted(shapes)}.")
@@ -262,6 +264,12 @@ class Relevance(ABC):
         """Count the queries that hold a NaN gain, without a host read; None where there can be none."""
 
 
+def _read_gains(gains: Array, device: torch.device | None = None) -> Tensor:
+    """Gains in a type that every kernel takes; only unsigned integers are copied, and bool stays what it is."""
+    read = as_tensor("gains", gains, device)
+    return read if read.dtype == torch.bool else orderable(read, "gains")
+
+
 def _item_mask(mask: Array, device: torch.device) -> Tensor:
     mask = as_tensor("item_mask", mask, device)
     if mask.dtype != torch.bool or mask.dim() != 1:
@@ -320,8 +328,8 @@ class _Dense(Relevance):
         if self.binary:
             return _ones_first(count_true(self.gains), width, gain)
         if gain.monotone:
-            return gain(_largest(self.gains, width))
-        return _largest(gain(self.gains), width)
+            return gain(self.gains.topk(width, dim=1).values)
+        return gain(self.gains).topk(width, dim=1).values
 
     def contains(self, ids: Tensor) -> Tensor:
         return self.gains_of(ids) != 0
@@ -344,11 +352,6 @@ class _Dense(Relevance):
 
     def nan_gains(self) -> Tensor | None:
         return self.gains.sum(1).isnan().sum() if self.gains.is_floating_point() else None
-
-
-def _largest(gains: Tensor, k: int) -> Tensor:
-    signed = gains.to(torch.int16) if gains.dtype == torch.uint8 else gains
-    return signed.topk(k, dim=1).values
 
 
 def _ones_first(count: Tensor, width: int, gain: Gain) -> Tensor:

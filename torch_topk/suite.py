@@ -59,7 +59,7 @@ class TopKMetrics(PackedMetric):
         at: str = "@",
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
-        options, others = split_policies(kwargs)
+        options, others = split_policies(kwargs, type(self).__name__, ["k", "prefix", "postfix", "at"])
         policies = Policies(**options)
         for name, text in (("prefix", prefix), ("postfix", postfix), ("at", at)):
             if not isinstance(text, str):
