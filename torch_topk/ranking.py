@@ -116,10 +116,8 @@ class Ranking:
         _read_choices(ties=ties, non_finite=non_finite, duplicates=duplicates, validate=validate)
         depth = _depth(k)
         scores = as_tensor("scores", scores)
-        if scores.dim() == 0 or scores.is_complex():
-            raise ValueError(
-                f"scores must be real and (..., N), but are {scores.dtype} of shape {tuple(scores.shape)}."
-            )
+        if scores.dim() == 0:
+            raise ValueError("scores must be (..., N), but are 0-dimensional.")
         shape, columns, device = tuple(scores.shape[:-1]), scores.shape[-1], scores.device
         queries = prod(shape)
         rows = orderable(scores).reshape(queries, columns)
@@ -521,7 +519,7 @@ def _read_items(items: Array, shape: tuple[int, ...], queries: int, columns: int
     return ids.reshape(prod(ids.shape[:-1]), columns).expand(queries, columns)
 
 
-def _read_exclusions(
+def _read_exclusions(  # noqa: C901 - one form of exclusion after the other
     exclude: Any, shape: tuple[int, ...], queries: int, columns: int | None, device: torch.device
 ) -> list[Relevance]:
     """Every exclusion as a Relevance of one row a query, or of a single row for all."""
