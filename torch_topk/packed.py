@@ -193,16 +193,12 @@ class PackedMetric(Metric):
 
         Nothing is read on the host, so faults in the data wait for ``compute()``.
         """
-        if self._is_synced:
-            raise TorchMetricsUserError(
-                "The state is synchronised at the moment: call unsync() before the next forward()."
-            )
         with torch.no_grad():
             sums = self._batch_sums(*args, **kwargs)
             self._add(sums)
             self._computed = None
             self._update_count += 1
-            if self.dist_sync_on_step and self._distributed():
+            if self.dist_sync_on_step and self.distributed_available_fn():
                 sums = self._sum_over_ranks(sums, self.dist_sync_fn or gather_all_tensors, self.process_group)
             self._forward_cache = self._present(self._values(sums))
         return self._forward_cache
@@ -295,6 +291,8 @@ class PackedMetric(Metric):
         return bool(available()) and torch.distributed.is_available() and torch.distributed.is_initialized()
 
     def _add(self, sums: Tensor) -> None:
+        if self._is_synced:  # what is added now would be lost at unsync()
+            raise TorchMetricsUserError("The state holds the sums of all ranks: call unsync() before adding to it.")
         self._sums = self._sums + sums
         self._forget()
 
@@ -320,7 +318,8 @@ class PackedMetric(Metric):
 
         def checked(*args: Any, **kwargs: Any) -> Any:
             values = wrapped(*args, **kwargs)
-            if not self._checked and self._reduced is not None and self._reduced.device.type != "meta":
+            wanted = self.policies.validate != "off" and not self._checked
+            if wanted and self._reduced is not None and self._reduced.device.type != "meta":
                 try:
                     raise_faults(self._reduced[5 * self._columns + 1 :].tolist(), type(self).__name__)
                 except ValueError:
@@ -456,7 +455,7 @@ class PackedMetric(Metric):
         )
         if not found:
             return
-        sums = self._sums.to(self.device)
+        sums = self._sums.to(self.device, sum_dtype(self.device))
         kept_by_first = self.sync_on_compute and self._distributed()
         if kept_by_first and torch.distributed.get_rank(self.process_group) != 0:
             sums = torch.zeros_like(sums)

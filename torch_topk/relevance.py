@@ -189,6 +189,8 @@ class Relevance(ABC):
     def from_coo(query: Array, item: Array, gains: Array | None = None, *, num_queries: int) -> Relevance:
         """Truth as (query, item, gain) triples in any order; a pair that stands twice counts once.
 
+        Make it once for a data set, and take the rows of each batch: on a GPU, making it reads one number on the host.
+
         Args:
             query: ``(P,)`` integers in 0..num_queries - 1.
             item: ``(P,)`` integer item ids.
@@ -482,6 +484,7 @@ class _Entries:
     key: Tensor
     start: Tensor  # (Q + 1,)
     stride: int
+    longest: int  # the length of the longest row, or a bound on it
     stray: Tensor
     cache: dict[object, Any]
 
@@ -518,7 +521,11 @@ class _Csr(Relevance):
         valid[1:] &= key[1:] != key[:-1]
         start = torch.searchsorted(query, torch.arange(num_queries + 1, device=query.device))
         rows = torch.arange(num_queries, device=query.device)
-        entries = _Entries(rows, query, item, gains, valid, key, start, stride, stray.sum(), {})
+        if may_branch(query) or (width is None and query.device.type != "meta"):
+            longest = int(start.diff().max()) if num_queries else 0
+        else:  # a matrix may come with each batch: nothing is read, and its width is a bound
+            longest = len(key) if width is None else width
+        entries = _Entries(rows, query, item, gains, valid, key, start, stride, longest, stray.sum(), {})
         return cls(entries, rows, width)
 
     def __len__(self) -> int:
@@ -567,7 +574,7 @@ class _Csr(Relevance):
 
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         entries = self.entries
-        width = self._longest() if k is None else k
+        width = self.entries.longest if k is None else k
         if entries.gains is None:
             return _ones_first(self.num_relevant(), width, gain)
         if gain not in entries.cache:
@@ -578,20 +585,6 @@ class _Csr(Relevance):
         best: Tensor = entries.cache[gain]
         return best[places] * inside if best.shape[0] else inside.to(best.dtype)
 
-    def _longest(self) -> int:
-        """A bound on the length of a row: the longest of the data set, or the number of items.
-
-        The longest is read from the device, once for the data set and all its slices; where that may not be, only
-        if the number of items is not known.
-        """
-        cache, counts = self.entries.cache, self.entries.start.diff()
-        if "longest" not in cache:
-            if self.width is not None and not may_branch(counts):
-                return self.width
-            cache["longest"] = int(counts.max()) if counts.shape[0] else 0
-        longest: int = cache["longest"]
-        return longest
-
     def _places(self, width: int) -> tuple[Tensor, Tensor]:
         """Where the first entries of each row stand, (Q, width), and which of them exist."""
         start, end = self.entries.start[:-1][self.rows], self.entries.start[1:][self.rows]
@@ -599,7 +592,7 @@ class _Csr(Relevance):
         return places.clamp(max=max(self.entries.key.shape[0] - 1, 0)), places < end[:, None]
 
     def _padded(self) -> _Padded:
-        places, inside = self._places(self._longest())
+        places, inside = self._places(self.entries.longest)
         entries = self.entries
         valid = inside & entries.valid[places]
         ids = torch.where(inside, entries.item[places], _NO_ITEM)

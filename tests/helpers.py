@@ -1,0 +1,123 @@
+"""What several test files share: every metric with every value of its options, small batches, and comparing."""
+
+import inspect
+import itertools
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import torch_topk as tt
+
+TABLE = {1: 0.2, 2: 0.5, 3: 2.5}
+Cutoffs = int | tuple[int, ...] | None
+
+
+def option_values(cls: type[tt.TopKMetric]) -> dict[str, list[Any]]:
+    """Values of each of a metric's own options, read off its signature and its types."""
+    hints = typing.get_type_hints(cls.__init__)
+    values: dict[str, list[Any]] = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        kinds = [hints[name], *typing.get_args(hints[name])]
+        found = [
+            value for kind in kinds if typing.get_origin(kind) is typing.Literal for value in typing.get_args(kind)
+        ]
+        if any(typing.get_origin(kind) is Mapping for kind in kinds):
+            found.append(TABLE)
+        if float in kinds:
+            found += [parameter.default / 2, parameter.default * 2]
+        assert found, f"No values are known for {cls.__name__}'s option {name}: teach this function its type."
+        values[name] = list(dict.fromkeys(found)) if TABLE not in found else found
+    return values
+
+
+def _specs() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, cls in tt.registry.items():
+        options = option_values(cls)
+        for values in itertools.product(*options.values()):
+            chosen = dict(zip(options, values, strict=True))
+            shown = ",".join("table" if value is TABLE else str(value) for value in values)
+            yield f"{name}({shown})" if shown else name, {"name": name, **chosen}
+
+
+DEFINITIONS: dict[str, dict[str, Any]] = dict(_specs())
+"""Every metric of the registry with every value of its options, as a suite takes it; a new metric is in it at once."""
+
+
+def definitions(empty: str = "zero") -> dict[str, dict[str, Any]]:
+    """Those that go with a policy for empty queries: pooled counts have no value of one query to set."""
+    unpooled = empty in {"one", "nan"}
+    return {key: spec for key, spec in DEFINITIONS.items() if not (unpooled and spec.get("average") == "micro")}
+
+
+def metric_of(spec: Mapping[str, Any], k: Cutoffs, **policies: Any) -> tt.TopKMetric:
+    """The metric of a definition."""
+    options = {option: value for option, value in spec.items() if option != "name"}
+    return tt.registry[spec["name"]](k, **options, **policies)
+
+
+@cache
+def _everything(k: Cutoffs, policies: tuple[tuple[str, Any], ...]) -> tt.TopKMetrics:
+    given = dict(policies)
+    return tt.TopKMetrics(definitions(given.get("empty", "zero")), k, **given)
+
+
+def everything(k: Cutoffs = (1, 3), **policies: Any) -> tt.TopKMetrics:
+    """A suite of every definition, without data. It is made once and shared: use one at a time."""
+    suite = _everything(k, tuple(sorted(policies.items())))
+    suite.reset()
+    return suite
+
+
+def report(*batches: Mapping[str, Any], k: Cutoffs = (1, 3), **policies: Any) -> dict[str, Tensor]:
+    """What every definition says of some batches together; a batch is the arguments of ``update``."""
+    suite = everything(k, **policies)
+    for batch in batches:
+        suite.update(**batch)
+    return suite.compute()
+
+
+def assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float = 1e-12) -> None:
+    """The same values under the same keys; NaN equals NaN."""
+    assert list(found) == list(expected)
+    pair = [torch.stack(list(values.values())) for values in (found, expected)]
+    equal = torch.isclose(*pair, rtol=tolerance, atol=tolerance, equal_nan=True)
+    wrong = [key for key, right in zip(found, equal, strict=True) if not right]
+    assert not wrong, {key: (found[key], expected[key]) for key in wrong}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One input: dense and of one row a query."""
+
+    scores: Tensor
+    gains: Tensor
+    excluded: Tensor
+    weights: Tensor
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def update(self, **changes: Any) -> dict[str, Any]:
+        """The arguments of ``update``, some of them replaced."""
+        given = {"preds": self.scores, "target": self.gains, "exclude": self.excluded, "weights": self.weights}
+        return {**given, **changes}
+
+    def rows(self, rows: slice | Tensor) -> "Batch":
+        """Some of the queries."""
+        return Batch(self.scores[rows], self.gains[rows], self.excluded[rows], self.weights[rows])
+
+    def columns(self, order: Tensor) -> "Batch":
+        """The items in another order."""
+        shuffled = (part[:, order] for part in (self.scores, self.gains, self.excluded))
+        return Batch(*shuffled, weights=self.weights)
+
+    def but(self, **changes: Tensor) -> "Batch":
+        """The same with some parts replaced."""
+        return replace(self, **changes)

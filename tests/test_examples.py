@@ -1,0 +1,102 @@
+"""The examples, run as a user runs them: as scripts, in processes of their own."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+for needed in ("lightning", "matplotlib", "rich", "yaml"):
+    pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'torch-topk[examples]'")
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "movielens.py"
+METRICS = ["precision", "recall", "f1", "hit_rate", "mrr", "map", "ndcg"]
+LADDER = ["1", "3", "5", "10", "20"]
+USERS = 41  # odd, so that the sampler of two processes repeats one of them
+
+
+def write_interactions(path: Path) -> Path:
+    """A small MovieLens-100K: most users go on from a film to the next one, some to a popular one."""
+    draw = random.Random(0)
+    lines = []
+    for user in range(1, USERS + 1):
+        film, seen = draw.randrange(60), set()
+        for second in range(draw.randrange(6, 20)):
+            seen.add(film)
+            # Now and then two films within a second: their order is the file's.
+            lines.append(f"{user}\t{film + 1}\t{draw.randrange(1, 6)}\t{880_000_000 + second - second % 2}\n")
+            unseen = [other % 60 for other in range(film + 1, film + 61) if other % 60 not in seen]
+            film = unseen[0] if draw.random() < 0.7 else min(unseen, key=lambda item: item * draw.random())
+    path.write_text("user_id:token\titem_id:token\trating:float\ttimestamp:float\n" + "".join(lines), encoding="utf-8")
+    return path
+
+
+def movielens(folder: Path, *arguments: object) -> str:
+    """Run the script in a folder of its own, and return what it printed."""
+    command = [sys.executable, str(SCRIPT), "--data", str(folder / "ml-100k.inter"), "--batch-size", "16"]
+    done = subprocess.run(
+        [*command, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "80", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def read_ladder(printed: str) -> dict[str, list[str]]:
+    """The table's cells: the numbers behind each metric and K."""
+    rows, name = {}, ""
+    for line in printed.splitlines():
+        if line.startswith("│"):
+            first, k, *numbers = (cell.strip() for cell in line.strip("│").split("│"))
+            name = first or name
+            rows[f"{name}@{k}"] = numbers
+    return rows
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("movielens")
+    write_interactions(folder / "ml-100k.inter")
+    return folder, movielens(folder, "--epochs", 3)
+
+
+def test_movielens_prints_the_ladder(trained):
+    _, printed = trained
+    ladder = read_ladder(printed)
+    assert list(ladder) == [f"{name}@{k}" for name in METRICS for k in LADDER]
+    for value, interval, baseline, its_interval in ladder.values():
+        for number, ends in ((value, interval), (baseline, its_interval)):
+            low, high = (float(end) for end in ends.split("–"))
+            assert 0 <= low <= float(number) <= high <= 1
+    # One right answer a user.
+    assert all(ladder[f"recall@{k}"] == ladder[f"hit_rate@{k}"] for k in LADDER)
+    assert all(ladder[f"map@{k}"] == ladder[f"mrr@{k}"] for k in LADDER)
+    ours, theirs = ladder["ndcg@10"][0], ladder["ndcg@10"][2]
+    assert f"nDCG@10 {ours} against popularity's {theirs}" in printed
+    assert float(ours) > float(theirs)  # most users go on to the next film: there is something to learn
+
+
+def test_movielens_leaves_a_picture_weights_and_logs(trained):
+    folder, _ = trained
+    out = folder / "runs" / "movielens"
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "best.ckpt").stat().st_size > 0
+    header, *epochs = next(out.glob("**/metrics.csv")).read_text(encoding="utf-8").splitlines()
+    assert {f"val/{name}@{k}" for name in METRICS for k in LADDER} <= set(header.split(","))
+    assert len(epochs) >= 2  # one line an epoch, two at least before it stops early
+
+
+def test_movielens_in_two_processes_gives_the_numbers_of_one(trained):
+    folder, printed = trained
+    weights = folder / "runs" / "movielens" / "best.ckpt"
+    again = movielens(folder, "--devices", 2, "--checkpoint", weights, "--out", folder / "two")
+    assert len(read_ladder(again)) == len(METRICS) * len(LADDER)
+    assert read_ladder(again) == read_ladder(printed)
+    assert (folder / "two" / "curves.png").exists()
