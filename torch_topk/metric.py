@@ -185,9 +185,9 @@ def parse(text: str) -> tuple[str, dict[str, Any], list[int]]:
         >>> parse("P(rel=2)@5,10")
         ('P', {'min_relevance': 2}, [5, 10])
     """
-    match = _GRAMMAR.fullmatch(text.strip())
-    if match and match["cutoffs"] is None and match["options"] is None and match["name"].lower() not in _by_name:
-        match = _TREC.fullmatch(text.strip()) or match
+    match, trec = _GRAMMAR.fullmatch(text.strip()), _TREC.fullmatch(text.strip())
+    if trec and trec["name"].lower() in _by_name:
+        match = trec
     if not match:
         raise ValueError(
             f"{text!r} is no metric: write a name as 'ndcg', 'ndcg@10', 'ndcg@5,10' or 'precision(rel=2)@5'."

@@ -569,7 +569,7 @@ def _note_truth(
     faults: dict[str, Tensor], relevance: Relevance, excluded: list[Relevance], queries: int, size: int | None
 ) -> None:
     faults["target"] = relevance.num_faulty(size)
-    broken = relevance.nan_gains()
+    broken = relevance.infinite_gains()
     if broken is not None:
         faults["gains"] = broken
     for part in excluded:

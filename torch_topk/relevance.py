@@ -262,8 +262,8 @@ class Relevance(ABC):
         """Count the queries that list an id below 0 or beyond ``num_items``; no host read."""
 
     @abstractmethod
-    def nan_gains(self) -> Tensor | None:
-        """Count the queries that hold a NaN gain, without a host read; None where there can be none."""
+    def infinite_gains(self) -> Tensor | None:
+        """Count the queries that hold a NaN or infinite gain, without a host read; None where there can be none."""
 
 
 def _read_gains(gains: Array, device: torch.device | None = None) -> Tensor:
@@ -352,8 +352,10 @@ class _Dense(Relevance):
     def num_faulty(self, num_items: int | None) -> Tensor:  # noqa: ARG002 - every column is an item
         return self.gains.new_zeros((), dtype=torch.int64)
 
-    def nan_gains(self) -> Tensor | None:
-        return self.gains.sum(1).isnan().sum() if self.gains.is_floating_point() else None
+    def infinite_gains(self) -> Tensor | None:
+        if not self.gains.is_floating_point():
+            return None
+        return (~self.gains.sum(1, dtype=sum_dtype(self.device)).isfinite()).sum()
 
 
 def _ones_first(count: Tensor, width: int, gain: Gain) -> Tensor:
@@ -459,10 +461,10 @@ class _Padded(Relevance):
             return self.negative.sum()
         return (self.negative | ((self.ids >= num_items) & (self.ids != _NO_ITEM)).any(1)).sum()
 
-    def nan_gains(self) -> Tensor | None:
+    def infinite_gains(self) -> Tensor | None:
         if self.gains is None or not self.gains.is_floating_point():
             return None
-        return (self.gains.isnan() & self.valid).any(1).sum()
+        return (~self.gains.isfinite() & self.valid).any(1).sum()
 
 
 def _masked(mask: Tensor, ids: Tensor) -> Tensor:
@@ -633,8 +635,8 @@ class _Csr(Relevance):
 
         return (self._count(("faulty", num_items), faulty) > 0).sum() + self.entries.stray
 
-    def nan_gains(self) -> Tensor | None:
+    def infinite_gains(self) -> Tensor | None:
         gains = self.entries.gains
         if gains is None or not gains.is_floating_point():
             return None
-        return (self._count("nan", lambda: gains.isnan() & self.entries.valid) > 0).sum()
+        return (self._count("infinite", lambda: ~gains.isfinite() & self.entries.valid) > 0).sum()

@@ -134,7 +134,18 @@ class Recall(_Pooled, name="recall", aliases=("r",)):
         return hits, ranking.num_relevant(level)
 
 
-class FBeta(_Pooled, name="fbeta"):
+class _FMeasure(_Pooled):
+    """The harmonic mean of precision and recall, of pooled counts where the average is micro."""
+
+    beta: float
+
+    def counts(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
+        level, square = self.policies.min_relevance, self.beta**2
+        hits = ranking.hits_at(self.cutoffs, level)
+        return (1 + square) * hits, ranking.cutoffs(self.cutoffs) + square * ranking.num_relevant(level)
+
+
+class FBeta(_FMeasure, name="fbeta"):
     r"""Weighted harmonic mean of precision and recall at k.
 
     .. math:: F_\beta@k = \frac{(1 + \beta^2) P R}{\beta^2 P + R} = \frac{(1 + \beta^2)\, hits}{k + \beta^2 R}
@@ -158,8 +169,6 @@ class FBeta(_Pooled, name="fbeta"):
         0.8333
     """
 
-    beta: float
-
     def __init__(
         self,
         k: int | Sequence[int] | None = 10,
@@ -172,13 +181,8 @@ class FBeta(_Pooled, name="fbeta"):
             raise ValueError(f"beta must be a finite number above 0, but is {beta!r}.")
         super().__init__(k, {"beta": float(beta), "average": average}, **kwargs)
 
-    def counts(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        level, square = self.policies.min_relevance, self.beta**2
-        hits = ranking.hits_at(self.cutoffs, level)
-        return (1 + square) * hits, ranking.cutoffs(self.cutoffs) + square * ranking.num_relevant(level)
 
-
-class F1(FBeta, name="f1"):
+class F1(_FMeasure, name="f1"):
     r"""Harmonic mean of precision and recall at k: `FBeta` with beta = 1.
 
     .. math:: F_1@k = \frac{2 P R}{P + R} = \frac{2\, hits}{k + R}
@@ -198,6 +202,8 @@ class F1(FBeta, name="f1"):
         0.5
     """
 
+    beta = 1.0
+
     def __init__(
         self,
         k: int | Sequence[int] | None = 10,
@@ -205,7 +211,7 @@ class F1(FBeta, name="f1"):
         average: Average = "macro",
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
-        super().__init__(k, beta=1.0, average=average, **kwargs)
+        super().__init__(k, {"average": average}, **kwargs)
 
 
 class HitRate(TopKMetric, name="hit_rate", aliases=("hits", "success")):
