@@ -27,6 +27,7 @@ _TAKEN = {
     torch.int32,
     torch.int64,
 }
+_CACHED = 1 << 17  # scores of which a processor's cache holds two copies
 _LONG = 4096  # items from which a row may be worth cutting into blocks
 
 
@@ -200,6 +201,60 @@ def _by_threshold(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     indices, order = indices.sort(dim=1, descending=ties == "reverse")
     values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
     return values, indices.gather(1, order)
+
+
+def rank_counts(scores: Tensor, target_scores: Tensor) -> tuple[Tensor, Tensor]:
+    """How many scores of each row are above a target's score, and how many are at least as high.
+
+    Args:
+        scores: ``(..., N)``, any real type; never written to, and no mask of their size is made.
+        target_scores: ``(...)``: the target's score in each row, from the same tensor: another kernel's product may
+            differ in its last bit and miss a tie.
+
+    Returns:
+        ``(greater, at_least)``, int64 of the leading shape. ``at_least`` counts the target's own entry, so the rank is
+        ``greater + 1`` (optimistic) to ``at_least`` (pessimistic). Both add up over chunks of items and over shards. A
+        NaN counts nowhere; where the target is NaN, both are 0.
+
+    Raises:
+        TypeError: For complex scores and other types without an order.
+        ValueError: For shapes that do not fit.
+
+    Example:
+        >>> scores = torch.tensor([[0.3, 0.9, 0.3, 0.1]])
+        >>> greater, at_least = rank_counts(scores, scores[:, 0])
+        >>> greater.item(), at_least.item()
+        (1, 3)
+    """
+    scores, targets = (torch.as_tensor(each).detach() for each in (scores, target_scores))
+    if scores.dim() == 0 or targets.shape != scores.shape[:-1]:
+        raise ValueError(
+            f"target_scores must hold one score a row, shape {tuple(scores.shape[:-1])} for scores of shape "
+            f"{tuple(scores.shape)}, but have shape {tuple(targets.shape)}."
+        )
+    shape, items = scores.shape[:-1], scores.shape[-1]
+    rows, limits = orderable(scores).reshape(prod(shape), items), orderable(targets, "target_scores").reshape(-1, 1)
+    if torch.compiler.is_compiling():  # a compiler makes one pass of it
+        return (rows > limits).sum(1).view(shape), (rows >= limits).sum(1).view(shape)
+    # Comparisons are written to one buffer that stays in the processor's cache, as numbers: vectorised where masks of
+    # bytes are not. Its sums are exact, being integers far below 2^24.
+    cells = _CACHED if rows.device.type == "cpu" else 1 << 26
+    width = max(1, min(items, cells))
+    height = max(1, cells // width)
+    dtype = torch.float32 if rows.is_floating_point() else torch.int64
+    buffer = rows.new_empty((height, width), dtype=dtype)
+    above: list[Tensor] = []
+    not_below: list[Tensor] = []
+    for band, limit in zip(rows.split(height), limits.split(height), strict=True):
+        for block in band.split(width, dim=1):
+            held = buffer if block.shape == buffer.shape else buffer.view(-1)[: block.numel()].view(block.shape)
+            above.append(torch.gt(block, limit, out=held).sum(1))
+            not_below.append(torch.ge(block, limit, out=held).sum(1))
+    # Either a band is many whole rows, or it is one row in many blocks.
+    greater, at_least = (
+        torch.cat(sums).view(len(rows), -1 if len(rows) else 1).long().sum(1) for sums in (above, not_below)
+    )
+    return greater.view(shape), at_least.view(shape)
 
 
 def count_true(mask: Tensor) -> Tensor:
