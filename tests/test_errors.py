@@ -420,7 +420,7 @@ BAD_OPTIONS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]
     "unknown option of a class": (
         lambda: tt.NDCG(k=3, gian="exp"),
         TypeError,
-        ("NDCG has no option 'gian'", "Did you mean 'gain'?", "It takes gain, ideal, ties"),
+        ("NDCG has no option 'gian'", "Did you mean 'gain'?", "It takes k, gain, ideal, ties"),
     ),
     "unknown option of a twin": (
         lambda: tt.functional.map(SCORES, GAINS, denominater="k"),
@@ -430,12 +430,12 @@ BAD_OPTIONS: dict[str, tuple[Callable[[], Any], type[Exception], tuple[str, ...]
     "unknown option by name": (
         lambda: tt.TopKMetrics(["map(denominater=k)"]),
         TypeError,
-        ("MAP has no option 'denominater'", "Did you mean 'denominator'?", "It takes denominator, ties"),
+        ("MAP has no option 'denominater'", "Did you mean 'denominator'?", "It takes k, denominator, ties"),
     ),
     "option of another metric": (
         lambda: tt.TopKMetrics([{"name": "mrr", "gain": "exp"}]),
         TypeError,
-        ("MRR has no option 'gain'", "It takes ties"),
+        ("MRR has no option 'gain'", "It takes k, ties"),
     ),
     "unknown argument of a suite": (
         lambda: tt.TopKMetrics(["ndcg"], prefux="val/"),

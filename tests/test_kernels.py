@@ -88,11 +88,34 @@ def test_agrees_with_a_stable_sort(dtype: torch.dtype, data: st.DataObject) -> N
     check(*data.draw(scores_and_k(dtype)))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8, torch.bool], ids=str)
-@pytest.mark.parametrize("k", [1, 10, 499, 700])
-def test_long_rows(dtype: torch.dtype, k: int) -> None:
-    normal = torch.randn(8, 1000, generator=torch.Generator().manual_seed(0))
-    check((normal * 20).to(dtype), k)
+LONG: dict[str, Callable[[int], Tensor]] = {
+    "random": lambda items: torch.randn(4, items, generator=torch.Generator().manual_seed(0)) * 20,
+    "few levels": lambda items: torch.randint(-3, 3, (4, items), generator=torch.Generator().manual_seed(0)).float(),
+    "constant": lambda items: torch.full((2, items), -3.0),
+    "both zeros": lambda items: (torch.arange(2 * items).view(2, items) % 3 - 1) * 0.0,
+    "rising": lambda items: torch.arange(items).float().div(7).floor().expand(2, -1),
+    "falling": lambda items: -torch.arange(items).float().div(7).floor().expand(2, -1),
+    "few candidates": lambda items: torch.where(torch.arange(2 * items).view(2, items) % 997 == 0, 1.0, -math.inf),
+}
+
+
+@pytest.mark.parametrize("scores", LONG.values(), ids=LONG)
+@pytest.mark.parametrize(("items", "k"), [(1000, 10), (1000, 499), (1000, 700), (4096, 1), (9001, 10), (50_003, 100)])
+def test_long_rows(scores: Callable[[int], Tensor], items: int, k: int) -> None:
+    """So long that they may be cut into blocks, and with a rest at the end of the row."""
+    for dtype in (torch.float32, torch.bfloat16):
+        check(scores(items).to(dtype), k)
+    check(scores(items).clamp(min=-128).to(torch.int8), k)
+
+
+def test_nan_in_a_long_row() -> None:
+    scores = torch.randn(3, 9001, generator=torch.Generator().manual_seed(3))
+    scores[0, 5], scores[1, 9000] = math.nan, math.nan
+    for ties in ("index", "reverse"):
+        for values, indices in on_both_paths(scores, 10, ties):
+            assert values[:, 0].isnan().tolist() == [True, True, False]
+            assert indices[:2, 0].tolist() == [5, 9000]
+            assert torch.equal(indices[2:], by_stable_sort(scores[2:], 10, ties)[1])
 
 
 STRIDES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -325,7 +325,7 @@ each_exclusion = pytest.mark.parametrize("exclude", [None, *EXCLUSIONS.values()]
 
 
 def suite_on_meta(k: Cutoffs, **policies: Any) -> tt.TopKMetrics:
-    """One metric of each kind, and the one that lays the truth over the candidates; operations without data are slow."""
+    """One metric of each kind and the one whose ideal is of candidates: operations without data are slow."""
     ideal = {"ideal": {"name": "ndcg", "ideal": "candidates"}}
     return tt.TopKMetrics({name: name for name in tt.registry} | ideal, k, **policies).to("meta")
 

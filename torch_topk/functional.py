@@ -1,6 +1,6 @@
 """The stateless twins: each metric as a function of a batch, which gives each query's own value.
 
-Every metric of the registry has one here under its name, with its options:
+Every metric of the registry has one here under its names, with its options:
 ``ndcg(scores, target, k=10, gain="exp")``.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 import torch_topk.metrics  # noqa: F401 - fills the registry
 from torch_topk.inputs import raise_faults
-from torch_topk.metric import TopKMetric, registry
+from torch_topk.metric import TopKMetric, find, registry
 
 _ARGUMENTS = """
     Args:
@@ -48,6 +48,8 @@ def _twin(cls: type[TopKMetric]) -> Callable[..., Tensor]:
         weights: Any = None,
         **options: Any,
     ) -> Tensor:
+        if "dataset_size" in options:
+            raise TypeError(f"{cls.name}() is a function of one batch: dataset_size is for {cls.__name__}.")
         metric = cls(k, **options)
         ranking = metric.rank(preds, target, items=items, exclude=exclude, weights=weights)
         result = metric.values(ranking)
@@ -67,9 +69,10 @@ def _twin(cls: type[TopKMetric]) -> Callable[..., Tensor]:
 
 
 def __getattr__(name: str) -> Callable[..., Tensor]:
-    if name not in registry:
-        raise AttributeError(f"torch_topk.functional has no {name!r}; it has {', '.join(registry)}.")
-    return _twin(registry[name])
+    try:
+        return _twin(find(name))
+    except ValueError as error:
+        raise AttributeError(f"torch_topk.functional has no {name!r}: {error}") from error
 
 
 def __dir__() -> list[str]:

@@ -22,7 +22,7 @@ FAULTS = {
     "ranked": "a ranked item id below 0 (and not the padding) or not below the number of items",
     "duplicates": "an item that is ranked more than once: mend the list, or keep the item's best place with "
     "duplicates='first'",
-    "gains": "a gain that is NaN or infinite",
+    "gains": "a gain that is NaN or infinite, or is made so by gain='exp'",
     "grades": "a positive grade that the mapping given as gain does not list: add it, if only as 0",
     "weights": "a weight that is negative, NaN or infinite",
     "empty": "no relevant item, which empty='error' forbids: go on with 'zero', 'one', 'skip' or 'nan'",
@@ -58,7 +58,7 @@ def raise_faults(counts: Sequence[float], where: str) -> None:
         if count
     ]
     if found:
-        raise InputError(f"{where}: " + "; ".join(found) + ".")
+        raise InputError(f"{where}: " + "; ".join(found) + ". With validate='now' it raises at the batch.")
 
 
 def read_cutoffs(k: int | Sequence[int] | None) -> Cutoffs:
@@ -96,8 +96,12 @@ def as_tensor(name: str, value: object, device: torch.device | None = None) -> T
         array = np.asarray(value)
         if any(step < 0 for step in array.strides) or not array.flags.writeable:
             array = array.copy()  # torch takes neither negative strides nor read-only memory
-        return torch.from_numpy(array).to(device)
-    raise TypeError(f"{name} must be a tensor or a NumPy array, but is a {type(value).__name__}.")
+        try:
+            return torch.from_numpy(array).to(device)
+        except TypeError as error:
+            raise TypeError(f"{name} must hold numbers that torch has a type for, but holds {array.dtype}.") from error
+    hint = " Pass torch.tensor(...) of it." if isinstance(value, (list, tuple, int, float)) else ""
+    raise TypeError(f"{name} must be a tensor or a NumPy array, but is of type {type(value).__name__}.{hint}")
 
 
 def require_integer(name: str, value: Tensor) -> Tensor:

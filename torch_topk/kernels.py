@@ -137,8 +137,13 @@ def _by_sort(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
 def _block_size(items: int, k: int) -> int | None:
     """The size of block that leaves the least to look at after one read of the row; None where blocks do not pay."""
     size = 1 << max(5, min(8, (isqrt(items // k) - 1).bit_length()))
-    looked_at = items // size + k * size
-    return size if items >= _LONG and 4 * looked_at <= items else None
+    return size if items >= _LONG and 4 * (items // size + k * size) <= items else None
+
+
+def reads_little(items: int, k: int) -> bool:
+    """Whether `topk` looks at no more than an eighth of a row after the one read of it."""
+    size = _block_size(items, max(k, 1))
+    return size is not None and 8 * (items // size + k * size) <= items
 
 
 def _by_blocks(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tensor]:

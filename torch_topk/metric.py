@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from torch_topk.inputs import Cutoffs, nearest, read_cutoffs
-from torch_topk.packed import POLICY_NAMES, PackedMetric, Policies, split_policies
+from torch_topk.packed import POLICY_NAMES, PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
 
 
@@ -22,11 +22,11 @@ class TopKMetric(PackedMetric):
     """A metric of the first K ranks. A subclass is a whole metric: it names itself and says `per_query`.
 
     Declared with the class: ``name``, the grammar's and registry's; ``aliases``; ``bounds`` of its values;
-    ``higher_is_better``. Its options are the keyword arguments of its own ``__init__``, handed to this one by name.
+    ``higher_is_better``. Its options are the keyword arguments of its own ``__init__``, which hands them to this one
+    as ``_options``, a mapping by name; they become attributes.
 
     Args:
         k: The cut-off, several of them, or None for the whole list.
-        options: The subclass's own options, by name.
         kwargs: The fields of `Policies`, and torchmetrics' own keyword arguments.
     """
 
@@ -49,23 +49,25 @@ class TopKMetric(PackedMetric):
         cls.name, cls.aliases, cls.bounds, cls.higher_is_better = name, aliases, bounds, higher_is_better
         cls.plot_lower_bound, cls.plot_upper_bound = (bound if abs(bound) < float("inf") else None for bound in bounds)
         for key in (name, *aliases):
-            if key in _by_name:
-                raise ValueError(f"{cls.__name__} takes the name {key!r}, which {_by_name[key].__name__} has already.")
-            _by_name[key] = cls
+            other = _by_name.get(key, cls)
+            # A class defined anew, as in a notebook, takes its own place.
+            if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise ValueError(f"{cls.__name__} takes the name {key!r}, which {other.__name__} has already.")
+        _by_name.update(dict.fromkeys((name, *aliases), cls))
         registry[name] = cls
 
     def __init__(
         self,
         k: int | Sequence[int] | None = 10,
-        options: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        _options: Mapping[str, Any] | None = None,
+        **kwargs: Unpack[PolicyOptions],
     ) -> None:
         given, others = split_policies(kwargs, type(self).__name__, options_of(type(self)))
-        cutoffs, options, policies = read_cutoffs(k), dict(options or {}), Policies(**given)
+        cutoffs, options, policies = read_cutoffs(k), dict(_options or {}), Policies(**given)
         config = f"{type(self).__name__}{cutoffs}{sorted(options.items())}{policies}"
         super().__init__(len(cutoffs), config, policies, others)
         self.cutoffs: Cutoffs = cutoffs
-        self.options = options
+        self.options, self.given = options, frozenset(given)
         for name, value in options.items():
             setattr(self, name, value)
         self._one = k is None or isinstance(k, int) or getattr(k, "ndim", 1) == 0
@@ -80,7 +82,10 @@ class TopKMetric(PackedMetric):
 
     @override
     def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        # For a mean over queries: the value and 1, or 0 and 0 where an empty query is skipped.
+        return self._means(ranking)
+
+    def _means(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
+        """For a mean over queries: the value and 1, or 0 and 0 where an empty query is skipped."""
         values, empty, policy = self.per_query(ranking), self.is_empty(ranking), self.policies.empty
         fill = {"one": 1.0, "nan": float("nan")}.get(policy, 0.0)
         num = torch.where(empty, fill, values)
@@ -98,7 +103,7 @@ class TopKMetric(PackedMetric):
 
         NaN for a query that counts nowhere. This is what the functional twins return.
         """
-        num, den = self.ratios(ranking)
+        num, den = self._means(ranking)
         values = torch.where(ranking.weights[:, None] > 0, num / den, torch.nan)
         return values.view(ranking.shape) if self._one else values.view(*ranking.shape, -1)
 
@@ -154,7 +159,7 @@ registry: dict[str, type[TopKMetric]] = {}
 _by_name: dict[str, type[TopKMetric]] = {}
 
 # trec_eval's spellings: ndcg_cut_10, P_5, recip_rank.
-_TREC = re.compile(r"(?P<name>[A-Za-z_]+?)(?:_cut)?_(?P<cutoffs>\d+(?:,\d+)*)")
+_TREC = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*?)(?:_cut)?_(?P<cutoffs>\d+(?:,\d+)*)")
 _GRAMMAR = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_-]*)\s*(?:\((?P<options>[^()]*)\))?\s*(?:@\s*(?P<cutoffs>\d+(?:\s*,\s*\d+)*))?"
 )
@@ -210,8 +215,3 @@ def _read_value(text: str) -> Any:
         return literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-
-
-def make(name: str, k: Any, options: Mapping[str, Any]) -> TopKMetric:
-    """Make a metric by name."""
-    return find(name)(k, **options)

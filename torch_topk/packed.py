@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from math import ceil
+from numbers import Integral, Real
 from statistics import NormalDist
 from typing import Any
 
@@ -75,7 +76,7 @@ class Policies:
         for name, choices in CHOICES.items():
             read_choice(name, getattr(self, name), choices)
         level = self.min_relevance
-        if level is not None and (isinstance(level, bool) or not isinstance(level, (int, float)) or not level > 0):
+        if level is not None and (isinstance(level, bool) or not isinstance(level, Real) or not level > 0):
             raise ValueError(
                 f"min_relevance must be a number above 0, the gain of an unlisted item, but is {self.min_relevance!r}."
             )
@@ -83,7 +84,7 @@ class Policies:
             value = getattr(self, name)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+            if isinstance(value, bool) or not isinstance(value, Integral) or (least is not None and value < least):
                 raise ValueError(
                     f"{name} must be an int{'' if least is None else f' of at least {least}'}, but is {value!r}."
                 )
@@ -96,7 +97,7 @@ def split_policies(
     options: Mapping[str, Any], owner: str, own: Sequence[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Part keyword arguments into those of `Policies` and torchmetrics' own; a TypeError for any other."""
-    known = [*own, *PolicyOptions.__annotations__]
+    known = ["k", *own, *PolicyOptions.__annotations__]
     for name in options:
         if name not in PolicyOptions.__annotations__:
             raise TypeError(f"{owner} has no option {name!r}.{nearest(name, known)} It takes {', '.join(known)}.")
@@ -123,8 +124,8 @@ class PackedMetric(Metric):
         self._columns = columns
         # The state's name stands for the configuration: torchmetrics' compute groups merge metrics whose states
         # have equal names and, after the first batch, equal values; and small sums are equal often.
-        self._state = "sums_" + blake2b(config.encode(), digest_size=6).hexdigest()
         size = 5 * columns + 1 + len(FAULTS)
+        self._state = "sums_" + blake2b(f"{config} {size}".encode(), digest_size=6).hexdigest()
         self.add_state(self._state, torch.zeros(size, dtype=torch.float64), dist_reduce_fx="sum")
         self._position = 0  # samples seen since reset, for dataset_size
         self._reduced: Tensor | None = None  # the sums that the last compute() read, over all ranks
@@ -181,7 +182,8 @@ class PackedMetric(Metric):
             target: The truth, as `Ranking.from_scores` takes it.
             items: The item ids of the columns, where they are candidates of a larger catalogue.
             exclude: Candidates to leave out, in any form that `Ranking.from_scores` takes.
-            weights: What each query counts, 1 where it is left out.
+            weights: What each query counts, 1 where it is left out; 0 for one that counts nowhere, in which faults
+                are looked for all the same.
 
         Raises:
             TypeError, ValueError: For shapes and types that do not fit, at once.
@@ -241,8 +243,9 @@ class PackedMetric(Metric):
                 f"the scores are on {ranking.ids.device}, but this {type(self).__name__} is on {self.device}: "
                 f"move it with .to({str(ranking.ids.device)!r})."
             )
+        samples = ranking.samples
         if policies.dataset_size is not None:
-            ranking = ranking.first(self._unrepeated(ranking.samples, policies.dataset_size))
+            ranking = ranking.first(self._unrepeated(samples, policies.dataset_size))
         num, den = self.ratios(ranking)
         weight = ranking.weights[:, None]
         num = torch.where(weight > 0, weight * num, 0.0)  # a query that does not count may be NaN
@@ -254,6 +257,7 @@ class PackedMetric(Metric):
             faults = ranking.fault_counts(self.faults(ranking))
             if policies.validate == "now":
                 raise_faults(faults.tolist(), type(self).__name__)
+        self._position += samples  # nothing can fail from here on
         return torch.cat([*parts, (weight > 0).sum(0).to(num.dtype), faults])
 
     def _accept(self, ranking: Ranking, **others: Any) -> None:
@@ -277,14 +281,14 @@ class PackedMetric(Metric):
         if self._distributed():
             group = self.process_group
             world, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
-        before, self._position = self._position, self._position + samples
-        if self._position > ceil(dataset_size / world):
+        seen, most = self._position + samples, ceil(dataset_size / world)
+        if seen > most:
             raise ValueError(
-                f"dataset_size is {dataset_size}, at most {ceil(dataset_size / world)} samples for each of {world} "
-                f"processes, but {self._position} were seen since the last reset(): was reset() left out?"
+                f"dataset_size is {dataset_size}, at most {most} samples for each of {world} processes, but {seen} "
+                "were seen since the last reset(): was reset() left out?"
             )
         own = ceil((dataset_size - rank) / world)
-        return max(0, min(samples, own - before))
+        return max(0, min(samples, own - self._position))
 
     def _distributed(self) -> bool:
         available = self.distributed_available_fn
@@ -349,7 +353,8 @@ class PackedMetric(Metric):
 
         Returns:
             ``(low, high)``, each as ``compute()`` would shape it; a suite gives such a pair for each key. NaN
-            where fewer than two queries count. A collective operation under DDP, unless compute() was called.
+            where fewer than two queries count. Under DDP this is a collective operation, unless compute() has just
+            been called on all ranks.
         """
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, but is {level!r}.")
@@ -371,9 +376,9 @@ class PackedMetric(Metric):
 
     @property
     def num_queries(self) -> Tensor:
-        """How many queries this process has counted since the last reset (after compute(): all processes)."""
+        """How many queries were counted since the last reset: by this process, and after compute() by all."""
         sums = self._sums if self._computed is None or self._reduced is None else self._reduced
-        return sums[5 * self._columns]
+        return sums[5 * self._columns].long()
 
     # Adding up ranks, jobs and checkpoints.
 
@@ -411,7 +416,7 @@ class PackedMetric(Metric):
         if self._state not in incoming_state:
             raise ValueError(f"The state to merge belongs to another metric or other options than {self!r}.")
         sums: Any = incoming_state[self._state]
-        self._add(sums.to(self.device))
+        self._add(sums.to(self._sums))
         self._update_count += count
 
     def reset(self) -> None:
@@ -479,4 +484,4 @@ class PackedMetric(Metric):
 def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, dict):
         return {key: _moved(each, device) for key, each in value.items()}
-    return value.to(device) if isinstance(value, Tensor) else value
+    return value.to(device, sum_dtype(device)) if isinstance(value, Tensor) else value

@@ -46,8 +46,8 @@ def curves(
         labels.append("all")
     ax.set_xticks(range(len(labels)), labels)
     ax.set_xlabel("K")
-    _finish(ax, bounds, names=list(curves))
-    return figure, ax
+    _finish(ax, names=list(curves))
+    return _clip(figure, ax, bounds)
 
 
 def steps(lines: Mapping[str, Tensor], *, bounds: tuple[float, float], ax: Any = None) -> tuple[Any, Any]:
@@ -57,8 +57,8 @@ def steps(lines: Mapping[str, Tensor], *, bounds: tuple[float, float], ax: Any =
         _line(ax, range(len(values)), values, index, label=name)
     ax.set_xlabel("Step")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    _finish(ax, bounds, names=list(lines))
-    return figure, ax
+    _finish(ax, names=list(lines))
+    return _clip(figure, ax, bounds)
 
 
 def _axes(ax: Any) -> tuple[Any, Any]:
@@ -83,9 +83,15 @@ def _line(ax: Any, places: Sequence[int], values: Tensor, index: int, label: str
     return line
 
 
-def _finish(ax: Any, bounds: tuple[float, float], names: list[str]) -> None:
-    low, high = ax.get_ylim()
-    ax.set_ylim(max(low, bounds[0] - 0.02), min(high, bounds[1] + 0.02))
+def _clip(figure: Any, ax: Any, bounds: tuple[float, float]) -> tuple[Any, Any]:
+    """Keep bands within the possible values; given axes may be shared, and are left to scale themselves."""
+    if figure is not None:
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(low, bounds[0] - 0.02), min(high, bounds[1] + 0.02))
+    return figure, ax
+
+
+def _finish(ax: Any, names: list[str]) -> None:
     ax.grid(visible=True, alpha=0.3)
     ax.spines[["top", "right"]].set_visible(False)
     if len(names) == 1:

@@ -7,6 +7,7 @@ ids out of range, repeats) is counted on the device, and read where the device i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -26,8 +27,10 @@ from torch_topk.inputs import (
     read_cutoffs,
     require_integer,
 )
-from torch_topk.kernels import lowest, orderable, sum_dtype, topk
+from torch_topk.kernels import lowest, orderable, reads_little, sum_dtype, topk
 from torch_topk.relevance import Gain, Relevance, is_relevant
+
+_MANY = 1 << 13  # cut-offs times ranks from which sums are read off one cumulative sum
 
 
 class Ranking:
@@ -56,7 +59,7 @@ class Ranking:
         ties: str | None,
         depth: int | None,
         shape: tuple[int, ...],
-        pool: Tensor,
+        pool: Callable[[], Tensor],
         pool_holds: str,
         faults: dict[str, Tensor],
     ) -> None:
@@ -128,34 +131,33 @@ class Ranking:
         if non_finite == "last" and rows.is_floating_point():
             # Below every other number, yet above minus infinity: still a candidate, in the last place.
             rows = torch.where(rows.isnan(), torch.finfo(rows.dtype).min, rows)
-        masks = [_lay(part, columns, ids_of) for part in excluded]
-        if masks and relevance.labels is not None:
-            kept = torch.arange(columns, device=device) if ids_of is None else ids_of
-            masks = [mask & (kept != relevance.labels) for mask in masks]
-        masks += [mask for mask in (dropped, None if ids_of is None else ids_of < 0) if mask is not None]
-        for mask in masks:
-            rows = rows.masked_fill(mask, lowest(rows.dtype))
-        if ids_of is not None:  # equal scores stand in order of item id, not of column
+        for mask in (dropped, None if ids_of is None else ids_of < 0):
+            if mask is not None:
+                rows = rows.masked_fill(mask, lowest(rows.dtype))
+        if ids_of is None:
+            width = columns if depth is None else min(depth, columns)
+            values, ids, pool = _top_without(rows, width, excluded, relevance.labels, ties)
+        else:  # equal scores stand in order of item id, not of column
+            for part in excluded:
+                rows = rows.masked_fill(_lists(part, ids_of, relevance.labels), lowest(rows.dtype))
             ids_of, by_id = ids_of.sort(dim=1, stable=True)
-            rows = rows.gather(1, by_id)
-
-        width = columns if depth is None or ids_of is not None else min(depth, columns)
-        values, ids = topk(rows, width, ties=ties)
+            values, ids = topk(rows.gather(1, by_id), columns, ties=ties)
         faults: dict[str, Tensor] = {}
         if validate != "off":
-            size = columns if ids_of is None else None  # of the catalogue, where it is known
-            if rows.is_floating_point() and width:
+            if rows.is_floating_point() and values.shape[1]:
                 broken = values[:, 0].isnan()
                 faults["nan_scores"] = (broken if counted is None else broken & counted).sum()
+            size = columns if ids_of is None else relevance.width  # of the catalogue, where it is known
             _note_truth(faults, relevance, excluded, queries, size)
             if ids_of is not None:
-                faults["ranked"] = (ids_of < -1).any(1).sum()
+                stray = ids_of < -1 if size is None else (ids_of < -1) | (ids_of >= size)
+                faults["ranked"] = stray.any(1).sum()
         if ids_of is not None:
             ids = ids_of.gather(1, ids)
         ids = torch.where(values > lowest(rows.dtype), ids, -1)
-        pool = rows
         if ids_of is not None:
-            pool = ids = _settle_repeats(ids, duplicates, faults, validate)
+            ids = _settle_repeats(ids, duplicates, faults, validate)
+            pool = partial(_identity, ids)
         return cls._make(
             ids[:, :depth],
             relevance,
@@ -230,10 +232,8 @@ class Ranking:
         if excluded:
             out = torch.zeros_like(ids, dtype=torch.bool)
             for part in excluded:
-                out |= _lay(part, length, ids)
-            if relevance.labels is not None:
-                out &= ids != relevance.labels
-            ids = _close_up(ids, out)
+                out |= _lists(part, ids, relevance.labels)
+            ids = _take_out(ids, out)
         ids = _settle_repeats(ids, duplicates, faults, validate)
         return cls._make(
             ids[:, :depth],
@@ -243,7 +243,7 @@ class Ranking:
             ties=None,
             depth=None if depth is None or depth >= length else depth,
             shape=shape,
-            pool=ids,
+            pool=partial(_identity, ids),
             pool_holds="ids",
             faults=faults,
             validate=validate,
@@ -300,7 +300,7 @@ class Ranking:
             ties=self.ties,
             depth=self.depth,
             shape=(samples, *self.shape[1:]),
-            pool=self._pool[:queries],
+            pool=lambda: self._pool()[:queries],
             pool_holds=self._pool_holds,
             faults=self.faults,
         )
@@ -316,10 +316,12 @@ class Ranking:
 
     def fault_counts(self, more: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
         """Count the queries with each fault of FAULTS, and of a metric's own, in that order: ``(len(FAULTS),)``."""
-        none, counts = self.weights.new_zeros(()), {**self.faults, **more}
+        none, counts = self.weights.new_zeros(()), dict(self.faults)
+        for name, count in more.items():  # of two that see the same fault, the most
+            counts[name] = torch.maximum(counts[name], count) if name in counts else count
         return torch.stack([counts[name].to(none.dtype) if name in counts else none for name in FAULTS])
 
-    # The tables that metrics share, each computed once. All are float64 (float32 on a device without it).
+    # The tables that metrics share, each computed once, in float64 (float32 on a device without it).
 
     def _once(self, key: object, make: Callable[[], Tensor]) -> Tensor:
         if key not in self._tables:
@@ -327,15 +329,16 @@ class Ranking:
         return self._tables[key]
 
     def gains(self) -> Tensor:
-        """The gain at each rank, ``(Q, W)``; 0 where the item is not listed or there is none."""
+        """The gain at each rank in its own type, ``(Q, W)``; 0 where the item is not listed or there is none."""
         return self._once("gains", lambda: self.relevance.gains_of(self.ids))
 
     def hits(self, min_relevance: float | None = None) -> Tensor:
         """1 at each rank that holds a relevant item, ``(Q, W)``."""
-        gains = self.gains()
-        if self.relevance.binary and (min_relevance is None or min_relevance <= 1):
-            return gains
-        return self._once(("hits", min_relevance), lambda: is_relevant(gains, min_relevance).to(gains.dtype))
+
+        def compare() -> Tensor:
+            return is_relevant(self.gains(), min_relevance).to(self.weights.dtype)
+
+        return self._once(("hits", min_relevance), compare)
 
     def hits_at(self, cutoffs: Cutoffs, min_relevance: float | None = None) -> Tensor:
         """The number of relevant items among the first k, ``(Q, len(cutoffs))``."""
@@ -394,23 +397,34 @@ class Ranking:
 
     def unmapped(self, gain: Gain) -> Tensor:
         """Count the queries that rank, or could best rank, a grade that a mapping lacks."""
-        best = self.relevance.best_gains(self.depth, Gain("linear"))
-        return (gain.lacks(self.gains()).any(1) | gain.lacks(best).any(1)).sum()
+
+        def count() -> Tensor:
+            best = self.relevance.best_gains(self.depth, Gain("linear")).to(self.gains().dtype)
+            return (gain.lacks(self.gains()).any(1) | gain.lacks(best).any(1)).sum()
+
+        return self._once(("unmapped", gain), count)
 
     def _candidate_truth(self) -> Relevance:
+        pool = self._pool()
         if self._pool_holds == "scores":
-            return self.relevance.among(self._pool)
-        return Relevance.from_ids(self._pool, self.relevance.gains_of(self._pool))
+            return self.relevance.among(pool)
+        return Relevance.from_ids(pool, self.relevance.gains_of(pool))
 
     def sum_at(self, table: Tensor, cutoffs: Cutoffs) -> Tensor:
         """Sums of the first k columns of a ``(Q, W)`` table, for each k: ``(Q, len(cutoffs))``."""
         width = table.shape[1]
+        ends = [width if k is None else min(k, width) for k in cutoffs]
+        if len(ends) * width > _MANY:
+            sums = torch.nn.functional.pad(table.cumsum(1), (1, 0))
+            return torch.stack([sums[:, end] for end in ends], dim=1)
 
-        def steps() -> Tensor:
+        def within() -> Tensor:
             rank = torch.arange(width, device=table.device)
-            return torch.stack([rank < (width if k is None else k) for k in cutoffs], dim=1).to(table.dtype)
+            return torch.stack([rank < end for end in ends])
 
-        return table @ self._once(("steps", width, cutoffs), steps)
+        # Neither a product, in which 0 times an infinite gain would spoil smaller k, nor a cumulative sum, which is
+        # not deterministic on every device.
+        return torch.where(self._once(("within", width, cutoffs), within), table[:, None, :], 0.0).sum(2)
 
     def ranks(self, width: int) -> Tensor:
         """1, 2, ..., width, as ``(width,)``."""
@@ -434,8 +448,8 @@ class Ranking:
 
 
 def _depth(k: int | Sequence[int] | None) -> int | None:
-    cutoffs = read_cutoffs(k)
-    return max((value for value in cutoffs if value is not None), default=None)
+    cutoffs = [cutoff for cutoff in read_cutoffs(k) if cutoff is not None]
+    return max(cutoffs) if cutoffs else None
 
 
 def _read_choices(**values: str) -> None:
@@ -467,20 +481,21 @@ def _read_target(  # noqa: C901 - one form of truth after the other
             raise ValueError(
                 f"target speaks of {target.width} items, but scores of shape {tuple(preds.shape)} of {columns}."
             )
-        return target, None, None
+        if ignore_index is None or target.labels is None:
+            return target, None, None
+        return target.ignoring(ignore_index), target.labels[:, 0] != ignore_index, None
     if target is None:
         raise TypeError("target is missing: give gains, labels, a sparse matrix or a Relevance.")
     truth = as_tensor("target", target, device)
     whole = not truth.is_floating_point() and truth.dtype != torch.bool
     if tuple(truth.shape) == shape and (whole or not shape):
         labels = require_integer("target", truth).reshape(-1)
-        counted = None if ignore_index is None else labels != ignore_index
-        return Relevance.from_labels(labels, ignore_index), counted, None
+        return _read_target(Relevance.from_labels(labels), preds, ids_of, ignore_index, lists_given=lists_given)
     fits = truth.dim() == len(shape) + 1 and tuple(truth.shape[:-1]) == shape
     if fits and not lists_given and truth.shape[-1] == columns:
         gains, dropped = truth.reshape(queries, columns), None
         if ignore_index is not None and gains.dtype != torch.bool:
-            dropped = gains == ignore_index
+            dropped = (gains if gains.is_floating_point() else gains.long()) == ignore_index
             gains = gains.masked_fill(dropped, 0)
         if ids_of is not None:
             return Relevance.from_ids(ids_of, gains), None, dropped
@@ -556,13 +571,59 @@ def _read_exclusions(  # noqa: C901 - one form of exclusion after the other
     return [Relevance.from_ids(ids)]
 
 
-def _lay(part: Relevance, columns: int, ids_of: Tensor | None) -> Tensor:
-    """Which of the columns an exclusion lists: bool (Q, columns), or (1, columns) where it is for all queries."""
-    if ids_of is None:
-        return part.listed(columns)
-    if len(part) == 1:
-        return part.contains(ids_of.reshape(1, -1)).view_as(ids_of)
-    return part.contains(ids_of)
+def _lists(part: Relevance, ids: Tensor, labels: Tensor | None) -> Tensor:
+    """Which of the ids ``(Q, K)`` an exclusion lists, but for the item of a one-label target."""
+    listed = part.contains(ids) if len(part) == len(ids) else part.contains(ids.reshape(1, -1)).view_as(ids)
+    return listed if labels is None else listed & (ids != labels)
+
+
+def _top_without(
+    rows: Tensor, k: int, excluded: list[Relevance], labels: Tensor | None, ties: str
+) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
+    """The top k of the items that no exclusion lists, and a function that makes scores in which those are lowest.
+
+    Three ways, by shape: masks are laid over the scores; ids are written into a copy of them, or, where rows are long
+    and ids few, nothing is copied: the top k + E is taken, of which at most E are excluded.
+    """
+    columns = rows.shape[1]
+    lists = [part for part in excluded if part.longest is not None and 4 * part.longest <= columns]
+    for part in excluded:
+        if part not in lists:
+            mask = part.listed(columns)
+            if labels is not None:
+                mask = mask & (torch.arange(columns, device=rows.device) != labels)
+            rows = rows.masked_fill(mask, lowest(rows.dtype))
+    if not lists:
+        return *topk(rows, k, ties=ties), partial(_identity, rows)
+    pool = partial(_write_lowest, rows, lists, labels)
+    more = k + sum(part.longest or 0 for part in lists)
+    if more > columns or not reads_little(columns, more):
+        rows = pool()
+        return *topk(rows, k, ties=ties), partial(_identity, rows)
+    values, ids = topk(rows, more, ties=ties)
+    out = torch.zeros_like(ids, dtype=torch.bool)
+    for part in lists:
+        out |= _lists(part, ids, labels)
+    values, ids, out = (each[:, :k] for each in _close_up(out, values, ids, out))
+    return values.masked_fill(out, lowest(values.dtype)), ids, pool
+
+
+def _identity(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _write_lowest(rows: Tensor, lists: list[Relevance], labels: Tensor | None) -> Tensor:
+    """A copy of the scores with the lowest value at the listed ids."""
+    queries, columns = rows.shape
+    # What is no id is written to a column of its own, which is cut off.
+    wide = rows.new_empty((queries, columns + 1))
+    wide[:, :columns] = rows
+    for part in lists:
+        ids = part.padded(columns)
+        if labels is not None:
+            ids = torch.where(ids == labels, columns, ids)
+        wide.scatter_(1, ids.expand(queries, -1), lowest(rows.dtype))
+    return wide[:, :columns]
 
 
 def _note_truth(
@@ -577,10 +638,15 @@ def _note_truth(
         faults["exclude"] = faults.get("exclude", 0) + part.num_faulty(size) * each
 
 
-def _close_up(ids: Tensor, out: Tensor) -> Tensor:
-    """Take ids out of their lists; what stands behind moves up, and the end is filled with -1."""
+def _close_up(out: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+    """Move what is out, a bool ``(Q, K)``, to the end of its row in each table; the rest keeps its order."""
     order = out.to(torch.int8).argsort(dim=1, stable=True)
-    return torch.where(out, -1, ids).gather(1, order)
+    return tuple(table.gather(1, order) for table in tables)
+
+
+def _take_out(ids: Tensor, out: Tensor) -> Tensor:
+    """Take ids out of their lists; what stands behind moves up, and the end is filled with -1."""
+    return _close_up(out, ids.masked_fill(out, -1))[0]
 
 
 def _settle_repeats(ids: Tensor, duplicates: str, faults: dict[str, Tensor], validate: str) -> Tensor:
@@ -591,6 +657,6 @@ def _settle_repeats(ids: Tensor, duplicates: str, faults: dict[str, Tensor], val
     again = torch.zeros_like(ids, dtype=torch.bool)
     again[:, 1:] = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
     if duplicates == "first":
-        return _close_up(ids, torch.zeros_like(again).scatter_(1, order, again))
+        return _take_out(ids, torch.zeros_like(again).scatter_(1, order, again))
     faults["duplicates"] = again.any(1).sum()
     return ids

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 import torch
@@ -44,7 +45,7 @@ class Gain:
     def of(cls, gain: str | Mapping[float, float], min_relevance: float | None = None) -> Gain:
         """Read the user's ``gain=``; raises ValueError for what is neither a name nor a sensible mapping."""
         if isinstance(gain, Mapping):
-            if not all(isinstance(number, (int, float)) for pair in gain.items() for number in pair):
+            if not all(isinstance(number, Real) for pair in gain.items() for number in pair):
                 raise ValueError(f"gain must map grades to numbers, but is {dict(gain)!r}.")
             grades = tuple(sorted((float(grade), float(worth)) for grade, worth in gain.items()))
             if not grades or any(not 0 <= worth < float("inf") for _, worth in grades):
@@ -54,7 +55,7 @@ class Gain:
                     f"gain must map grades of 0 or less, which no relevant item has, to 0, but is {dict(gain)!r}."
                 )
             return cls("mapping", grades)
-        if gain not in {"linear", "exp", "binary"}:
+        if not isinstance(gain, str) or gain not in {"linear", "exp", "binary"}:
             raise ValueError(f"gain must be 'linear', 'exp', 'binary' or a mapping of grades, but is {gain!r}.")
         return cls(gain, min_relevance=min_relevance if gain == "binary" else None)
 
@@ -62,15 +63,15 @@ class Gain:
         """What each grade is worth; the same shape, in the type that sums are kept in."""
         if self.name == "binary":
             return is_relevant(gains, self.min_relevance).to(sum_dtype(gains.device))
-        gains = gains.to(sum_dtype(gains.device))
+        worths = gains.to(sum_dtype(gains.device))
         if self.name == "linear":
-            return gains.clamp(min=0)
+            return worths.clamp(min=0)
         if self.name == "exp":
-            return torch.exp2(gains.clamp(min=0)) - 1
-        worths = torch.zeros_like(gains)
-        for grade, worth in self.grades:
+            return torch.exp2(worths.clamp(min=0)) - 1
+        worths = torch.where(gains.isnan(), torch.nan, torch.zeros_like(worths))
+        for grade, worth in self.grades:  # compared in the gains' own type, where .1 is the nearest number to .1
             worths = torch.where(gains == grade, worth, worths)
-        return torch.where(gains.isnan(), gains, worths)
+        return worths
 
     def lacks(self, gains: Tensor) -> Tensor:
         """Where a positive grade has no worth in the mapping."""
@@ -144,19 +145,18 @@ class Relevance(ABC):
         return _Padded.build(lists, None if worth is None else worth.reshape(lists.shape), padding)
 
     @staticmethod
-    def from_labels(labels: Array, ignore_index: int | None = None) -> Relevance:
+    def from_labels(labels: Array) -> Relevance:
         """Truth as one relevant item a query.
 
         Args:
             labels: ``(Q,)`` integer item ids.
-            ignore_index: The label that stands for nothing.
 
         Example:
             >>> Relevance.from_labels(torch.tensor([3, 0])).num_relevant().tolist()
             [1, 1]
         """
         column = require_integer("labels", as_tensor("labels", labels)).reshape(-1, 1)
-        truth = _Padded.build(column, None, ignore_index)
+        truth = _Padded.build(column, None, None)
         truth.labels = column
         return truth
 
@@ -189,7 +189,7 @@ class Relevance(ABC):
     def from_coo(query: Array, item: Array, gains: Array | None = None, *, num_queries: int) -> Relevance:
         """Truth as (query, item, gain) triples in any order; a pair that stands twice counts once.
 
-        Make it once for a data set, and take the rows of each batch: on a GPU, making it reads one number on the host.
+        Make it once for a data set, and take the rows of each batch: making it reads the device.
 
         Args:
             query: ``(P,)`` integers in 0..num_queries - 1.
@@ -207,6 +207,13 @@ class Relevance(ABC):
         shapes = {tuple(part.shape) for part in (rows, items, worth) if part is not None}
         if len(shapes) != 1 or rows.dim() != 1:
             raise ValueError(f"query, item and gains must be 1-D and of one length, but have shapes {sorted(shapes)}.")
+        if isinstance(num_queries, bool) or not isinstance(num_queries, Integral) or num_queries < 0:
+            raise ValueError(f"num_queries must be an int of at least 0, but is {num_queries!r}.")
+        if rows.device.type != "meta":
+            stray = (rows < 0) | (rows >= num_queries)
+            if bool(stray.any()):
+                limits = f"0..{num_queries - 1} (num_queries={num_queries})"
+                raise ValueError(f"query must lie in {limits}, but one is {rows[stray][0]}.")
         return _Csr.build(rows, items, worth, num_queries, None)
 
     @abstractmethod
@@ -227,7 +234,7 @@ class Relevance(ABC):
 
     @abstractmethod
     def gains_of(self, ids: Tensor) -> Tensor:
-        """Return the gains ``(Q, K)`` of item ids ``(Q, K)``: 0 for an item not listed, or a negative id."""
+        """Return the gains ``(Q, K)`` of item ids ``(Q, K)`` in their own type; 0 for one not listed, and for -1."""
 
     @abstractmethod
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
@@ -236,6 +243,24 @@ class Relevance(ABC):
     @abstractmethod
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         """Return the k largest worths of each query, descending: ``(Q, W)``, W <= k, padded with 0."""
+
+    def ignoring(self, label: int) -> Relevance:
+        """Return the truth without the labels of one value; truth that was not made from labels stays as it is."""
+        del label
+        return self
+
+    @abstractmethod
+    def to(self, device: torch.device | str) -> Relevance:
+        """Return the truth on another device."""
+
+    @property
+    @abstractmethod
+    def longest(self) -> int | None:
+        """A bound on the number of items that a query lists, known on the host; None for dense truth."""
+
+    @abstractmethod
+    def padded(self, num_items: int) -> Tensor:
+        """Return the listed ids below ``num_items``, ``(Q, longest)``, padded with ``num_items``; none of dense."""
 
     @abstractmethod
     def contains(self, ids: Tensor) -> Tensor:
@@ -254,7 +279,7 @@ class Relevance(ABC):
         """Return the truth restricted to the items where ``item_mask`` ``(N,)`` is True.
 
         Items beyond the mask's end are dropped. With it, recall over the tail is
-        ``recall(scores, truth.keep(is_tail))``.
+        ``recall(scores, truth.keep(is_tail)[rows])``: keep once, then take rows.
         """
 
     @abstractmethod
@@ -288,6 +313,8 @@ def _row_index(rows: Rows, device: torch.device) -> slice | Tensor:
     if isinstance(rows, slice):
         return rows
     index = torch.as_tensor(rows, device=device)
+    if index.shape == (0,):  # of an empty list torch makes floating-point numbers
+        index = index.long()
     if index.dim() != 1 or index.is_floating_point():
         raise TypeError(
             f"rows must be a slice, a 1-D bool mask or 1-D indices, but are {index.dtype} {tuple(index.shape)}."
@@ -315,15 +342,24 @@ class _Dense(Relevance):
 
     def gains_of(self, ids: Tensor) -> Tensor:
         if self.gains.shape[1] == 0:
-            return torch.zeros(ids.shape, dtype=sum_dtype(ids.device), device=ids.device)
+            return torch.zeros_like(ids, dtype=self.gains.dtype)
         places, inside = _lookup(self.gains, ids)
-        return self.gains.gather(1, places).to(sum_dtype(ids.device)) * inside
+        return self.gains.gather(1, places).masked_fill(~inside, 0)
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
-        if self.binary:
-            above = min_relevance is not None and min_relevance > 1
-            return count_true(self.gains) * (not above)
+        if self.binary and (min_relevance is None or min_relevance <= 1):
+            return count_true(self.gains)
         return count_true(is_relevant(self.gains, min_relevance))
+
+    def to(self, device: torch.device | str) -> Relevance:
+        return _Dense(self.gains.to(device))
+
+    @property
+    def longest(self) -> int | None:
+        return None
+
+    def padded(self, num_items: int) -> Tensor:
+        raise TypeError(f"Dense truth of {num_items} items has no lists.")
 
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         width = self.gains.shape[1] if k is None else min(k, self.gains.shape[1])
@@ -342,12 +378,12 @@ class _Dense(Relevance):
         return self.gains != 0
 
     def among(self, scores: Tensor) -> Relevance:
-        return _Dense(self.gains * (scores > lowest(scores.dtype)))
+        return _Dense(self.gains.masked_fill(scores <= lowest(scores.dtype), 0))
 
     def keep(self, item_mask: Array) -> Relevance:
         mask = _item_mask(item_mask, self.device)[: self.gains.shape[1]]
         mask = torch.nn.functional.pad(mask, (0, self.gains.shape[1] - mask.shape[0]))
-        return _Dense(self.gains * mask)
+        return _Dense(self.gains.masked_fill(~mask, 0))
 
     def num_faulty(self, num_items: int | None) -> Tensor:  # noqa: ARG002 - every column is an item
         return self.gains.new_zeros((), dtype=torch.int64)
@@ -377,12 +413,12 @@ class _Padded(Relevance):
     def build(cls, ids: Tensor, gains: Tensor | None, padding: int | None) -> _Padded:
         if gains is not None and gains.dtype == torch.bool:
             gains = gains.to(torch.int8)
-        negative = ids < 0
+        negative = (ids < 0) | (ids == _NO_ITEM)
         absent = negative
         if padding is not None:
             absent = negative | (ids == padding)
             negative = negative & (ids != padding)
-        ids = torch.where(absent, _NO_ITEM, ids)
+        ids = torch.where(absent, _NO_ITEM, ids).contiguous()
         if ids.shape[1] > 1:
             if gains is None:
                 ids = ids.sort(dim=1).values
@@ -416,16 +452,13 @@ class _Padded(Relevance):
         return place, (self.ids.gather(1, place) == ids) & self.valid.gather(1, place)
 
     def gains_of(self, ids: Tensor) -> Tensor:
-        dtype = sum_dtype(ids.device)
-        if self.ids.shape[1] == 0:
-            return torch.zeros(ids.shape, dtype=dtype, device=ids.device)
+        if self.gains is None or self.ids.shape[1] == 0:
+            return self.contains(ids)
         place, found = self._find(ids)
-        if self.gains is None:
-            return found.to(dtype)
-        return torch.where(found, self.gains.gather(1, place).to(dtype), 0.0)
+        return self.gains.gather(1, place).masked_fill(~found, 0)
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
-        gains = self.valid.to(torch.int8) if self.gains is None else self.gains
+        gains = self.valid if self.gains is None else self.gains
         return (self.valid & is_relevant(gains, min_relevance)).sum(1)
 
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
@@ -439,11 +472,31 @@ class _Padded(Relevance):
             return torch.zeros_like(ids, dtype=torch.bool)
         return self._find(ids)[1]
 
+    def to(self, device: torch.device | str) -> Relevance:
+        gains, labels = (None if part is None else part.to(device) for part in (self.gains, self.labels))
+        moved = _Padded(self.ids.to(device), gains, self.valid.to(device), self.negative.to(device))
+        moved.labels = labels
+        return moved
+
+    def ignoring(self, label: int) -> Relevance:
+        if self.labels is None:
+            return self
+        meant = self.labels != label
+        truth = _Padded(self.ids, self.gains, self.valid & meant, self.negative & meant[:, 0])
+        truth.labels = self.labels
+        return truth
+
+    @property
+    def longest(self) -> int | None:
+        return self.ids.shape[1]
+
+    def padded(self, num_items: int) -> Tensor:
+        return torch.where(self.valid & (self.ids < num_items), self.ids, num_items)
+
     def listed(self, num_items: int) -> Tensor:
         # What is no item or beyond the last one is written to a column of its own, which is cut off.
-        inside = self.valid & (self.ids < num_items)
         mask = torch.zeros((len(self), num_items + 1), dtype=torch.bool, device=self.device)
-        return mask.scatter_(1, torch.where(inside, self.ids, num_items), value=True)[:, :num_items]
+        return mask.scatter_(1, self.padded(num_items), value=True)[:, :num_items]
 
     def among(self, scores: Tensor) -> Relevance:
         if scores.shape[1] == 0:
@@ -454,7 +507,9 @@ class _Padded(Relevance):
 
     def keep(self, item_mask: Array) -> Relevance:
         mask = _item_mask(item_mask, self.device)
-        return _Padded(self.ids, self.gains, self.valid & _masked(mask, self.ids), self.negative)
+        kept = _Padded(self.ids, self.gains, self.valid & _masked(mask, self.ids), self.negative)
+        kept.labels = self.labels
+        return kept
 
     def num_faulty(self, num_items: int | None) -> Tensor:
         if num_items is None:
@@ -486,8 +541,8 @@ class _Entries:
     key: Tensor
     start: Tensor  # (Q + 1,)
     stride: int
+    names: Tensor | None  # the ids in order, where a key holds an id's place among them
     longest: int  # the length of the longest row, or a bound on it
-    stray: Tensor
     cache: dict[object, Any]
 
 
@@ -502,24 +557,20 @@ class _Csr(Relevance):
     def build(cls, query: Tensor, item: Tensor, gains: Tensor | None, num_queries: int, width: int | None) -> _Csr:
         if gains is not None and gains.dtype == torch.bool:
             gains = gains.to(torch.int8)
-        stray = (query < 0) | (query >= num_queries)
-        if may_branch(query) and bool(stray.any()):
-            raise ValueError(
-                f"query must lie in 0..{num_queries - 1} (num_queries={num_queries}), but {query[stray][0]} does not."
-            )
-        # One key a (query, item) pair: any id below the stride fits, so no host read of the largest id.
-        stride = _NO_ITEM // max(num_queries, 1)
+        # One key a (query, item) pair: ids below the stride fit, and larger ones go by their place among all.
+        stride, codes, names = _NO_ITEM // max(num_queries, 1), item, None
+        if width is None and item.device.type != "meta" and item.shape[0] and int(item.max()) >= stride:
+            names, codes = item.unique(return_inverse=True)
         negative = item < 0
-        query = query.clamp(0, max(num_queries - 1, 0))
-        key = query * stride + item.clamp(0, stride - 1)
+        key = query * stride + codes.clamp(min=0)
         if gains is not None:
             order = gains.argsort(descending=True, stable=True)
-            key, gains, item, negative = key[order], gains[order], item[order], negative[order]
-            query, stray = query[order], stray[order]
+            key, gains = key[order], gains[order]
+            query, item, negative = query[order], item[order], negative[order]
         key, order = key.sort(stable=True)
-        query, item, negative, stray = query[order], item[order], negative[order], stray[order]
+        query, item, negative = query[order], item[order], negative[order]
         gains = None if gains is None else gains[order]
-        valid = ~stray & ~negative
+        valid = ~negative
         valid[1:] &= key[1:] != key[:-1]
         start = torch.searchsorted(query, torch.arange(num_queries + 1, device=query.device))
         rows = torch.arange(num_queries, device=query.device)
@@ -527,7 +578,7 @@ class _Csr(Relevance):
             longest = int(start.diff().max()) if num_queries else 0
         else:  # a matrix may come with each batch: nothing is read, and its width is a bound
             longest = len(key) if width is None else width
-        entries = _Entries(rows, query, item, gains, valid, key, start, stride, longest, stray.sum(), {})
+        entries = _Entries(rows, query, item, gains, valid, key, start, stride, names, longest, {})
         return cls(entries, rows, width)
 
     def __len__(self) -> int:
@@ -543,25 +594,26 @@ class _Csr(Relevance):
     def _find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Where the entry of each id stands, and whether there is one."""
         entries = self.entries
+        known = ids >= 0
+        if entries.names is not None:
+            ids, sought = torch.searchsorted(entries.names, ids.contiguous()).clamp(max=len(entries.names) - 1), ids
+            known &= entries.names[ids] == sought
         key = self.rows[:, None] * entries.stride + ids
         place = torch.searchsorted(entries.key, key).clamp(max=entries.key.shape[0] - 1)
         found = (entries.key[place] == key) & entries.valid[place]
-        return place, found & (ids >= 0) & (ids < entries.stride)
+        return place, found & known & (ids < entries.stride)
 
     def gains_of(self, ids: Tensor) -> Tensor:
-        dtype = sum_dtype(ids.device)
-        if self.entries.key.shape[0] == 0:
-            return torch.zeros(ids.shape, dtype=dtype, device=ids.device)
+        if self.entries.gains is None or self.entries.key.shape[0] == 0:
+            return self.contains(ids)
         place, found = self._find(ids)
-        if self.entries.gains is None:
-            return found.to(dtype)
-        return torch.where(found, self.entries.gains[place].to(dtype), 0.0)
+        return self.entries.gains[place].masked_fill(~found, 0)
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
         entries = self.entries
 
         def relevant() -> Tensor:
-            gains = entries.valid.to(torch.int8) if entries.gains is None else entries.gains
+            gains = entries.valid if entries.gains is None else entries.gains
             return entries.valid & is_relevant(gains, min_relevance)
 
         return self._count(("relevant", min_relevance), relevant)
@@ -576,16 +628,18 @@ class _Csr(Relevance):
 
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         entries = self.entries
-        width = self.entries.longest if k is None else k
+        width = entries.longest if k is None else min(k, entries.longest)
         if entries.gains is None:
             return _ones_first(self.num_relevant(), width, gain)
         if gain not in entries.cache:
-            worth = gain(entries.gains) * entries.valid
+            worth = torch.where(entries.valid, gain(entries.gains), 0.0)
             order = worth.argsort(descending=True, stable=True)
             entries.cache[gain] = worth[order[entries.query[order].argsort(stable=True)]]
-        places, inside = self._places(width)
         best: Tensor = entries.cache[gain]
-        return best[places] * inside if best.shape[0] else inside.to(best.dtype)
+        if best.shape[0] == 0:
+            return best.new_zeros((len(self), width))
+        places, inside = self._places(width)
+        return torch.where(inside, best[places], 0.0)
 
     def _places(self, width: int) -> tuple[Tensor, Tensor]:
         """Where the first entries of each row stand, (Q, width), and which of them exist."""
@@ -594,12 +648,27 @@ class _Csr(Relevance):
         return places.clamp(max=max(self.entries.key.shape[0] - 1, 0)), places < end[:, None]
 
     def _padded(self) -> _Padded:
-        places, inside = self._places(self.entries.longest)
         entries = self.entries
+        places, inside = self._places(entries.longest if entries.key.shape[0] else 0)
         valid = inside & entries.valid[places]
         ids = torch.where(inside, entries.item[places], _NO_ITEM)
         negative = torch.zeros_like(self.rows, dtype=torch.bool)
         return _Padded(ids, None if entries.gains is None else entries.gains[places], valid, negative)
+
+    def to(self, device: torch.device | str) -> Relevance:
+        entries = self.entries
+        parts: dict[str, Any] = {
+            name: part.to(device) for name, part in vars(entries).items() if isinstance(part, Tensor)
+        }
+        moved = replace(entries, **parts, cache={})
+        return _Csr(moved, moved.rows if self.rows is entries.rows else self.rows.to(device), self.width)
+
+    @property
+    def longest(self) -> int | None:
+        return self.entries.longest
+
+    def padded(self, num_items: int) -> Tensor:
+        return self._padded().padded(num_items)
 
     def contains(self, ids: Tensor) -> Tensor:
         if self.entries.key.shape[0] == 0:
@@ -633,7 +702,7 @@ class _Csr(Relevance):
         def faulty() -> Tensor:
             return item < 0 if num_items is None else (item < 0) | (item >= num_items)
 
-        return (self._count(("faulty", num_items), faulty) > 0).sum() + self.entries.stray
+        return (self._count(("faulty", num_items), faulty) > 0).sum()
 
     def infinite_gains(self) -> Tensor | None:
         gains = self.entries.gains

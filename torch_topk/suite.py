@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,14 +16,19 @@ from torchmetrics import Metric
 from typing_extensions import Unpack, override
 
 from torch_topk.inputs import nearest
-from torch_topk.metric import TopKMetric, make, parse
-from torch_topk.packed import PackedMetric, Policies, PolicyOptions, split_policies
+from torch_topk.metric import TopKMetric, find, parse
+from torch_topk.packed import POLICY_NAMES, PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
+
+if TYPE_CHECKING:
+    _Keyed = Mapping[str, Metric]  # what Lightning's log_dict says it takes
+else:
+    _Keyed = object
 
 Spec: TypeAlias = str | TopKMetric | type[TopKMetric] | Mapping[str, Any]
 
 
-class TopKMetrics(PackedMetric):
+class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __eq__
     """Many metrics at many cut-offs, over one `Ranking` a batch.
 
     The state is one packed vector: a compute under DDP is one collective, whatever the number of metrics. In a
@@ -59,7 +64,7 @@ class TopKMetrics(PackedMetric):
         at: str = "@",
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
-        options, others = split_policies(kwargs, type(self).__name__, ["k", "prefix", "postfix", "at"])
+        options, others = split_policies(kwargs, type(self).__name__, ["prefix", "postfix", "at"])
         policies = Policies(**options)
         for name, text in (("prefix", prefix), ("postfix", postfix), ("at", at)):
             if not isinstance(text, str):
@@ -166,15 +171,15 @@ class TopKMetrics(PackedMetric):
 
     # Like a mapping from keys to metrics, as Lightning's log_dict reads it.
 
-    def keys(self) -> tuple[str, ...]:
+    def keys(self) -> tuple[str, ...]:  # type: ignore[override]
         """Return the keys of ``compute()``, in order."""
         return self._keys
 
-    def values(self) -> tuple[Metric, ...]:
+    def values(self) -> tuple[Metric, ...]:  # type: ignore[override]
         """Return a Metric for each key, which reads its value from this suite."""
         return tuple(self._views.values())  # type: ignore[arg-type]
 
-    def items(self) -> tuple[tuple[str, Metric], ...]:
+    def items(self) -> tuple[tuple[str, Metric], ...]:  # type: ignore[override]
         """Return (key, Metric) pairs: what ``log_dict`` logs."""
         return tuple(zip(self.keys(), self.values(), strict=True))
 
@@ -271,6 +276,12 @@ class _View(Metric):
     def reset(self) -> None:
         self._suite[0].reset()
 
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        from torch_topk import plot
+
+        steps = val if isinstance(val, (list, tuple)) else [self.compute() if val is None else val]
+        return plot.steps({self._key: torch.stack([*steps])}, bounds=self._metric[0].bounds, ax=ax)
+
     @property
     def _forward_cache(self) -> Any:
         batch = self._suite[0]._forward_cache  # noqa: SLF001 - torchmetrics' own name
@@ -319,29 +330,28 @@ def _read_metric(spec: Any, k: Any, defaults: Mapping[str, Any]) -> tuple[str, T
     if isinstance(spec, TopKMetric):
         return spec.name, spec
     if isinstance(spec, type) and issubclass(spec, TopKMetric) and hasattr(spec, "name"):
-        return spec.name, make(spec.name, k, defaults)
+        return spec.name, spec(k, **defaults)
     if isinstance(spec, str):
-        name, options, cutoffs = parse(spec)
-        return name, make(name, _one_or_several(cutoffs, k), {**defaults, **options})
+        spec = {"name": spec}
     if isinstance(spec, Mapping) and isinstance(spec.get("name"), str):
         name, options, cutoffs = parse(spec["name"])
+        base = spec["name"].partition("@")[0].strip() if options else name  # as typed, with its options
         options |= {str(key): value for key, value in spec.items() if key != "name"}
-        k = options.pop("k", _one_or_several(cutoffs, k))
-        return name, make(name, k, {**defaults, **options})
+        k = options.pop("k", cutoffs or k)
+        for option in options:
+            if option in PolicyOptions.__annotations__ and option not in POLICY_NAMES:
+                raise ValueError(f"{option} is for the suite, whose state is one, and not for {spec['name']!r} in it.")
+        return base, find(name)(k, **{**defaults, **options})
     raise TypeError(f"A metric must be a name, a metric, or a mapping with a name and options, but is {spec!r}.")
-
-
-def _one_or_several(cutoffs: list[int], k: Any) -> Any:
-    return cutoffs or k
 
 
 def _agree(metric: TopKMetric, policies: Policies) -> TopKMetric:
     """Refuse a metric whose policies would need a ranking of its own."""
-    default = Policies()
     for name in ("ties", "duplicates", "non_finite", "validate", "ignore_index", "dataset_size"):
         own, shared = getattr(metric.policies, name), getattr(policies, name)
-        if own not in {shared, getattr(default, name)}:
+        if name in metric.given and own != shared:
             raise ValueError(
-                f"{metric!r} has {name}={own!r}, but one ranking serves the whole suite, which has {shared!r}."
+                f"{metric!r} has {name}={own!r}, but one ranking serves the whole suite, which has {shared!r}: "
+                f"give {name} to the suite."
             )
     return metric

@@ -26,7 +26,7 @@ class _Pooled(TopKMetric):
         read_choice("average", options["average"], ("macro", "micro"))
         if options["average"] == "micro" and kwargs.get("empty") in {"one", "nan"}:
             raise ValueError(f"empty={kwargs['empty']!r} is a value of a query, which average='micro' has none of.")
-        super().__init__(k, options, **kwargs)
+        super().__init__(k, _options=options, **kwargs)
 
     def counts(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
         """The numerator and denominator of each query, ``(Q, len(cutoffs))``."""
@@ -37,11 +37,11 @@ class _Pooled(TopKMetric):
         return num / den.clamp(min=torch.finfo(den.dtype).tiny)  # no count is below 1 but 0: 0 / 0 is 0 here
 
     def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        settled = super().ratios(ranking)
+        means = self._means(ranking)
         if self.average == "macro":
-            return settled
+            return means
         num, den = torch.broadcast_tensors(*self.counts(ranking))
-        counted = settled[1]  # 0 where an empty query is skipped
+        counted = means[1]  # 0 where an empty query is skipped
         return num * counted, den * counted
 
 
@@ -235,9 +235,6 @@ class HitRate(TopKMetric, name="hit_rate", aliases=("hits", "success")):
         [0.0, 1.0]
     """
 
-    def __init__(self, k: int | Sequence[int] | None = 10, **kwargs: Unpack[PolicyOptions]) -> None:
-        super().__init__(k, **kwargs)
-
     def per_query(self, ranking: Ranking) -> Tensor:
         return ranking.hits_at(self.cutoffs, self.policies.min_relevance).clamp(max=1)
 
@@ -260,9 +257,6 @@ class FullRecall(TopKMetric, name="full_recall"):
         >>> metric.compute().tolist()
         [0.0, 1.0]
     """
-
-    def __init__(self, k: int | Sequence[int] | None = 10, **kwargs: Unpack[PolicyOptions]) -> None:
-        super().__init__(k, **kwargs)
 
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance
@@ -291,9 +285,6 @@ class MRR(TopKMetric, name="mrr", aliases=("rr", "recip_rank")):
         >>> metric.compute().item()
         0.5
     """
-
-    def __init__(self, k: int | Sequence[int] | None = 10, **kwargs: Unpack[PolicyOptions]) -> None:
-        super().__init__(k, **kwargs)
 
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance
@@ -333,7 +324,7 @@ class MAP(TopKMetric, name="map", aliases=("ap",)):
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
         read_choice("denominator", denominator, ("capped", "relevant", "hits", "k"))
-        super().__init__(k, {"denominator": denominator}, **kwargs)
+        super().__init__(k, _options={"denominator": denominator}, **kwargs)
 
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance

@@ -19,21 +19,34 @@ GainOption: TypeAlias = Literal["linear", "exp", "binary"] | Mapping[float, floa
 
 
 class _Discounted(TopKMetric):
-    """A sum of worths, each divided by log2(rank + 1)."""
+    """A sum of worths, each divided by log2(rank + 1). A query is empty where no item is worth anything."""
 
     gain: GainOption
+    ideal: str = "relevant"
     _gain: Gain
 
     def __init__(self, k: Any, options: dict[str, Any], **kwargs: Any) -> None:
         gain = Gain.of(options["gain"], kwargs.get("min_relevance"))
         if gain.grades:
             options["gain"] = dict(gain.grades)
-        super().__init__(k, options, **kwargs)
+        super().__init__(k, _options=options, **kwargs)
         self._gain = gain
 
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
         found = super().faults(ranking)
-        return {**found, "grades": ranking.unmapped(self._gain)} if self._gain.name == "mapping" else found
+        if self._gain.name == "mapping":
+            found["grades"] = ranking.unmapped(self._gain)
+        elif self._gain.name == "exp":  # 2^g is infinite from g = 1024
+            found["gains"] = (~self.best(ranking).isfinite()).any(1).sum()
+        return found
+
+    def best(self, ranking: Ranking) -> Tensor:
+        """The largest worths that the first ranks could have shown, descending."""
+        return ranking.best_worths(self._gain, self.ideal, self.depth)
+
+    def is_empty(self, ranking: Ranking) -> Tensor:
+        best = self.best(ranking)
+        return (best[:, :1] <= 0) if best.shape[1] else torch.ones_like(ranking.weights[:, None], dtype=torch.bool)
 
     def dcg(self, ranking: Ranking) -> Tensor:
         """The discounted cumulative gain at each cut-off, ``(Q, len(cutoffs))``."""
@@ -50,7 +63,8 @@ class DCG(_Discounted, name="dcg", bounds=(0.0, float("inf"))):
         k: The cut-off, several, or None for the whole list.
         gain: "linear" (max(g, 0)), "exp" (2^g - 1), "binary" (1 where relevant), or a mapping of grades to what they
             are worth, which must list every positive grade of the data.
-        kwargs: See `Policies`. ``min_relevance`` bears on the binary gain, and on which queries are empty.
+        kwargs: See `Policies`. ``min_relevance`` bears on the binary gain only; a query is empty where nothing is worth
+            anything.
 
     Returns:
         Values of at least 0, higher is better: a scalar for an int k, ``(len(k),)`` for several.
@@ -106,8 +120,6 @@ class NDCG(_Discounted, name="ndcg"):
         0.7039
     """
 
-    ideal: str
-
     def __init__(
         self,
         k: int | Sequence[int] | None = 10,
@@ -119,15 +131,7 @@ class NDCG(_Discounted, name="ndcg"):
         read_choice("ideal", ideal, ("relevant", "candidates"))
         super().__init__(k, {"gain": gain, "ideal": ideal}, **kwargs)
 
-    def _best(self, ranking: Ranking) -> Tensor:
-        # as deep as the ranking, so that metrics with other cut-offs share one table
-        return ranking.best_worths(self._gain, self.ideal, self.depth)
-
-    def is_empty(self, ranking: Ranking) -> Tensor:
-        best = self._best(ranking)
-        return (best[:, :1] <= 0) if best.shape[1] else torch.ones_like(ranking.weights[:, None], dtype=torch.bool)
-
     def per_query(self, ranking: Ranking) -> Tensor:
-        best = self._best(ranking)
+        best = self.best(ranking)
         ideal = ranking.sum_at(best * ranking.discounts(best.shape[1]), self.cutoffs)
         return self.dcg(ranking) / ideal

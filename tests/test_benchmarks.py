@@ -1,0 +1,210 @@
+"""The benchmarks run: every part at a small size, on this machine's CPU. What they measure is judged elsewhere."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import torch_topk as tt
+
+for needed in ("matplotlib", "torch_geometric"):
+    pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'torch-topk[dev]'")
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import bars  # noqa: E402
+import gpu  # noqa: E402
+import measuring  # noqa: E402
+import peers  # noqa: E402
+import report  # noqa: E402
+
+sys.path.remove(str(ROOT / "benchmarks"))
+
+pytestmark = [
+    # Peers', about themselves, when they are imported or run.
+    pytest.mark.filterwarnings(r"ignore:.torch\.jit\.\w+. is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning"),
+]
+
+ONCE = measuring.Effort(0, least=1)
+TINY = bars.Scale(ONCE, queries=256, items=100, kinds=bars.MODELS, batches=20, processes=1, step=3, compiling=False)
+APART = {"imports", "collectives"}  # they start processes
+
+
+@pytest.fixture(scope="module")
+def measured():
+    with pytest.MonkeyPatch.context() as patch:
+        # A slice of the shapes, of the smallest sizes at which all peers have something to do.
+        patch.setattr(bars, "SHAPES", {bars.LARGE: 2.5, (4_096, 1_000): 0.85})
+        return bars.measure(TINY, [part for part in bars.PARTS if part not in APART], "python benchmarks/bars.py")
+
+
+def test_every_part_finds_something(measured):
+    assert all(measured[name] for name in ("bars", "topk", "suite", "counts", "peers", "memory", "growth"))
+    assert measured["about"]["full"] is False
+    assert all(bar["met"] is None for bar in measured["bars"])  # sizes of which no bar speaks
+    assert all(row["ratio"] > 0 for name in ("topk", "suite", "counts") for row in measured[name])
+    assert {row["over"] for row in measured["growth"]} == set(report.PANELS)
+    assert all(math.isfinite(power) for row in measured["growth"] for power in row["exponents"].values())
+    assert all(set(row["series"]) == set(report.LOOK) for row in measured["growth"])
+
+
+def test_peers_give_our_values(measured):
+    compared = [row for row in measured["peers"] if "left_out" not in row]
+    assert {"TorchMetrics retrieval", "PyG + torch.topk"} <= {row["peer"] for row in compared}
+    assert [row for row in compared if row["differs_by"] > 1e-5] == []
+    assert [row["differs_by"] for row in measured["suite"] if row.get("differs_by", 0) > 1e-5] == []
+    assert "ranx" in {row["peer"] for row in measured["peers"] if "left_out" in row}
+
+
+def test_what_is_written(measured, tmp_path):
+    report.write(measured, tmp_path)
+    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+    assert len(json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))["bars"]) == len(measured["bars"])
+    page = (tmp_path / "figures.md").read_text(encoding="utf-8")
+    assert all(bar["what"] in page for bar in measured["bars"])
+    assert "Not measured." in page
+    found = {
+        "about": {"card": "A card", "cuda": "1.0", "versions": {"torch": "2"}, "seed": 1},
+        "checks": [{"what": "it agrees", "passed": False, "said": "no"}],
+        "bars": [{"what": "a read", "figure": 2.5, "unit": "×", "aim": "≤ 2×", "met": False, "ours": "a", "peer": "b"}],
+    }
+    page = report.page(measured, found)
+    assert "| 2.50× | ≤ 2× | **not met** | a read | a | b |" in page
+    assert "| it agrees | **no**: no |" in page
+    assert "Not measured." not in page
+
+
+def test_the_page_of_figures_is_what_the_figures_say():
+    figures = ROOT / "docs" / "figures.json"
+    if not figures.exists():
+        pytest.skip("nothing was measured yet")
+    beside = figures.with_name("figures-gpu.json")
+    found = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else None
+    page = report.page(json.loads(figures.read_text(encoding="utf-8")), found)
+    assert figures.with_suffix(".md").read_text(encoding="utf-8") == page, "run python benchmarks/bars.py --page"
+
+
+def test_bars_are_judged_at_full_size_alone():
+    for scale, verdicts in ((bars.FULL, [True, False, True, False, None]), (TINY, [None] * 5)):
+        results = bars.Results(scale)
+        for figure, limit in ((2.0, {"least": 2}), (1.9, {"least": 2}), (2.0, {"most": 2}), (2.1, {"most": 2})):
+            results.aim("a bar", figure, "×", **limit)
+        results.aim("no bar", 1.0, "×")
+        results.leave("another", "it is not installed")
+        assert [bar.met for bar in results.bars] == [*verdicts, None]
+        assert [bar.aim for bar in results.bars] == ["≥ 2×", "≥ 2×", "≤ 2×", "≤ 2×", "", ""]
+
+
+def test_imports_are_timed_in_processes(monkeypatch):
+    ran = []
+
+    def run(command, **options):
+        ran.append(command)
+        compile(command[-1], "command", "exec")
+        return SimpleNamespace(stdout=f"{len(ran)}\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    results = bars.Results(bars.FULL)
+    bars.imports(TINY, results)
+    assert [command[:2] for command in ran] == [[sys.executable, "-c"]] * 3
+    assert (results.bars[0].figure, results.bars[0].met) == (3.0, False)
+
+
+def test_one_collective_a_compute(tmp_path):
+    threads = torch.get_num_threads()
+    bars.collectives_of_rank(0, 1, str(tmp_path))
+    torch.set_num_threads(threads)
+    ours, pyg = map(int, (tmp_path / "counts").read_text(encoding="utf-8").split())
+    assert ours == 1
+    assert pyg > ours
+
+
+def test_an_update_with_the_topk_handed_in_is_the_update():
+    scores, labels = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)), torch.arange(6)
+    whole, rest = peers.make_suite(), peers.make_suite()
+    whole.update(scores, labels)
+    with bars.topk_handed(scores, max(peers.CUTOFFS)):
+        rest.update(scores, labels)
+    assert rest.compute() == whole.compute()
+    with pytest.raises(RuntimeError, match="nothing was handed"), bars.topk_handed(scores, 20):
+        tt.topk(scores, 20)
+
+
+def test_work_runs_in_turn():
+    ran = []
+    slow = 10_000_000  # additions, longer than the shortest sample
+    work = {name: lambda name=name: (ran.append(name), sum(range(slow // 100))) for name in "abc"}
+    times = measuring.interleaved(work, measuring.Effort(0, least=6))
+    assert {len(samples) for samples in times.samples.values()} == {6}
+    rounds = [ran[start : start + 3] for start in range(6, len(ran), 3)]
+    assert len(rounds) == 6
+    assert all(sorted(each) == ["a", "b", "c"] for each in rounds)
+    assert len(set(map(tuple, rounds))) > 1
+    times = measuring.Times({"a": [1.0, 10.0, 3.0], "b": [2.0, 5.0, 3.0]})
+    assert (times.median("a"), times.ratio("a", "b")) == (3.0, 1.0)
+
+
+def test_memory_and_growth():
+    kept = torch.empty(1000)
+    assert measuring.peak_bytes(lambda: (kept + 1).add_(1).sum()) in range(4000, 4200)
+    assert measuring.peak_bytes(lambda: (kept + 1) + (kept + 2)) in range(12_000, 12_400)
+    assert measuring.exponent([1, 10, 100], [5, 500, 50_000]) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("kind", measuring.SCORES)
+def test_scores_are_of_their_kind(kind):
+    scores = measuring.make_scores(kind, 3, 1000)
+    assert torch.equal(scores, measuring.make_scores(kind, 3, 1000))
+    assert scores.shape == (3, 1000)
+    assert scores.is_contiguous()
+    distinct = min(row.unique().numel() for row in scores)
+    assert distinct < 700 if kind in measuring.TIED else distinct > 990
+    ids = measuring.make_ids(3, 1000)
+    assert all(row.unique().numel() == 10 and row.max() < 1000 for row in ids)
+    raised = measuring.plant(scores.clone(), ids) - scores
+    assert int((raised != 0).sum()) == 30
+
+
+# On a GPU ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def session(monkeypatch):
+    monkeypatch.setattr(gpu, "SHAPES", ((3, 60), (2, 5_000), (0, 10)))
+    monkeypatch.setattr(gpu, "DTYPES", (torch.float32, torch.bfloat16, torch.int64))
+    monkeypatch.setattr(gpu, "TIMED", ((256, 20_000),))
+    every, wanted = gpu.batches, ("truth: grades", "truth: from_ids", "exclude: a list of these")
+    monkeypatch.setattr(gpu, "batches", lambda *given: {name: every(*given)[name] for name in wanted})
+    monkeypatch.setattr(gpu, "POLICIES", gpu.POLICIES[:1])
+    return gpu.Session("cpu", 3, dry=True)
+
+
+def test_the_steps_of_the_gpu(session):
+    found = gpu.run(session)
+    assert [row for row in found["checks"] if not row["passed"]] == []
+    assert len(found["checks"]) > 20
+    assert {"tt.topk", "PyG"} <= {word for row in found["bars"] for word in ("tt.topk", "PyG") if word in row["what"]}
+    assert all(row["met"] is None for row in found["bars"])  # a dry run judges nothing
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_a_wrong_order_is_found(session, monkeypatch):
+    right = tt.topk
+    monkeypatch.setattr(tt, "topk", lambda scores, k, ties="index": right(scores, k))
+    gpu.agreement(session)
+    assert not session.checks[0]["passed"]
+    assert "AssertionError" in session.checks[0]["said"]
+
+
+def test_without_a_gpu(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path / "figures-gpu.json")])
+    assert gpu.main() == 0
+    assert "no CUDA device" in capsys.readouterr().out
+    assert not any(tmp_path.iterdir())
