@@ -14,7 +14,7 @@ from torch import Tensor
 import torch_topk as tt
 
 TABLE = {1: 0.2, 2: 0.5, 3: 2.5}
-Cutoffs = int | tuple[int, ...] | None
+Cutoffs = tuple[int, ...] | None
 
 
 def option_values(cls: type[tt.TopKMetric]) -> dict[str, list[Any]]:
@@ -80,15 +80,16 @@ def report(*batches: Mapping[str, Any], k: Cutoffs = (1, 3), **policies: Any) ->
     suite = everything(k, **policies)
     for batch in batches:
         suite.update(**batch)
-    return suite.compute()
+    values: dict[str, Tensor] = suite.compute()
+    return values
 
 
 def assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], tolerance: float = 1e-12) -> None:
     """The same values under the same keys; NaN equals NaN."""
     assert list(found) == list(expected)
-    pair = [torch.stack(list(values.values())) for values in (found, expected)]
-    equal = torch.isclose(*pair, rtol=tolerance, atol=tolerance, equal_nan=True)
-    wrong = [key for key, right in zip(found, equal, strict=True) if not right]
+    left, right = (torch.stack(list(values.values())) for values in (found, expected))
+    equal = torch.isclose(left, right, rtol=tolerance, atol=tolerance, equal_nan=True)
+    wrong = [key for key, good in zip(found, equal, strict=True) if not good]
     assert not wrong, {key: (found[key], expected[key]) for key in wrong}
 
 
@@ -115,8 +116,7 @@ class Batch:
 
     def columns(self, order: Tensor) -> "Batch":
         """The items in another order."""
-        shuffled = (part[:, order] for part in (self.scores, self.gains, self.excluded))
-        return Batch(*shuffled, weights=self.weights)
+        return Batch(self.scores[:, order], self.gains[:, order], self.excluded[:, order], self.weights)
 
     def but(self, **changes: Tensor) -> "Batch":
         """The same with some parts replaced."""

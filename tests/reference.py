@@ -224,8 +224,8 @@ EMPTY_VALUES: dict[str, float | None] = {"zero": 0.0, "one": 1.0, "nan": math.na
 
 
 def is_empty(name: str, query: Query, options: Mapping[str, Any]) -> bool:
-    """Whether the query has nothing to find: no relevant item, or for NDCG an ideal of 0."""
-    if name == "ndcg":
+    """Whether the query has nothing to find: no relevant item, or for DCG and NDCG an ideal of 0."""
+    if name in {"dcg", "ndcg"}:
         return ndcg(query, None, **options)[1] == 0
     return not relevant_items(query, options.get("min_relevance"))
 

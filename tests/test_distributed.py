@@ -73,7 +73,7 @@ def feed(metric: Metric, batches: Sequence[slice]) -> None:
 def numbers(value: Any) -> list[float]:
     """The numbers of a value, of a pair of intervals' ends, or of a dict of either."""
     if isinstance(value, Tensor):
-        assert value.dtype == torch.float64
+        assert value.dtype in {torch.float64, torch.int64}
         return value.reshape(-1).tolist()
     parts = value.values() if isinstance(value, dict) else value
     return [number for part in parts for number in numbers(part)]

@@ -685,7 +685,7 @@ each_fault = pytest.mark.parametrize(("make", "options", "parts"), FAULTS.values
 
 
 def state_of(metric: Any) -> Tensor:
-    (state,) = metric.metric_state.values()
+    state: Tensor = next(iter(metric.metric_state.values()))
     return state
 
 

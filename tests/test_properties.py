@@ -32,7 +32,9 @@ policies = st.fixed_dictionaries(
 )
 
 
-def matrix(draw: st.DrawFn, shape: tuple[int, ...], elements: st.SearchStrategy[Any], dtype: Any = float) -> Tensor:
+def matrix(
+    draw: Callable[..., Any], shape: tuple[int, ...], elements: st.SearchStrategy[Any], dtype: Any = float
+) -> Tensor:
     return torch.from_numpy(draw(arrays(dtype, shape, elements=elements)))
 
 
@@ -86,7 +88,7 @@ def test_no_list_is_better_than_the_perfect_one(batch: Batch, k: Cutoffs, given_
 def test_perfect_list_of_as_many_as_are_relevant_has_the_best_value(data: st.DataObject, k: int, others: int) -> None:
     relevant = matrix(data.draw, (3, k), st.integers(2, 3))
     gains = torch.cat([relevant, torch.zeros(3, others)], dim=1)[:, permutation(data, k + others)]
-    found = report({"preds": gains, "target": gains}, k=k)
+    found = report({"preds": gains, "target": gains}, k=(k,))
     for (key, value), spec in zip(found.items(), DEFINITIONS.values(), strict=True):
         cls = tt.registry[spec["name"]]
         best = cls.bounds[1 if cls.higher_is_better else 0]
@@ -286,10 +288,12 @@ def test_leading_dimensions_with_labels_to_ignore(
     weights = matrix(data.draw, (2, 3), st.sampled_from([0.5, 1, 2]))
     # A query that does not count may hold anything.
     scores[labels == -1] = data.draw(st.sampled_from([math.nan, math.inf, 0.0]))
-    shaped = {"preds": scores, "target": labels, "weights": weights}
+    shaped: dict[str, Any] = {"preds": scores, "target": labels, "weights": weights}
     counted = {name: value[labels != -1] for name, value in shaped.items()}
-    found = report(shaped, k=k, ignore_index=-1, **given_policies)
-    assert_same(found, report(counted, k=k, **given_policies))
+    expected = report(counted, k=k, **given_policies)
+    assert_same(report(shaped, k=k, ignore_index=-1, **given_policies), expected)
+    shaped["target"] = tt.Relevance.from_labels(labels.reshape(-1))
+    assert_same(report(shaped, k=k, ignore_index=-1, **given_policies), expected)
 
 
 def csr(mask: Tensor) -> Any:

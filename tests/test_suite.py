@@ -71,49 +71,52 @@ def test_keys(metrics: Any, given: dict[str, Any], keys: str) -> None:
     assert repr(suite) == f"TopKMetrics({', '.join(expected)})"
 
 
+AS_TYPED: dict[str, tt.TopKMetric] = {
+    "ndcg@5": tt.NDCG(k=5),
+    "nDCG@2": tt.NDCG(k=2),
+    "P@3": tt.Precision(k=3),
+    "Recall@3": tt.Recall(k=3),
+    "hit-rate@1": tt.HitRate(k=1),
+    "hits@1": tt.HitRate(k=1),
+    "success@1": tt.HitRate(k=1),
+    "AP@3": tt.MAP(k=3),
+    "RR": tt.MRR(k=None),
+    "recip_rank": tt.MRR(k=None),
+    "hit_rate": tt.HitRate(k=None),
+    "map": tt.MAP(k=None),
+    "P(rel=2)@3": tt.Precision(k=3, min_relevance=2),
+    "P(rel=1.5)@3": tt.Precision(k=3, min_relevance=1.5),
+    "precision(min_relevance=2, denominator=relevant)@3": tt.Precision(k=3, min_relevance=2, denominator="relevant"),
+    "ndcg(gain=exp,ideal='candidates')": tt.NDCG(k=None, gain="exp", ideal="candidates"),
+    "fbeta(beta=2)@2": tt.FBeta(k=2, beta=2.0),
+    "fbeta(beta=0.5, average=micro)@2": tt.FBeta(k=2, beta=0.5, average="micro"),
+    "recall(empty=skip)@2": tt.Recall(k=2, empty="skip"),
+}
+WRITTEN_ANEW: dict[str, tuple[str, tt.TopKMetric]] = {
+    " ndcg @ 2 ": ("ndcg@2", tt.NDCG(k=2)),
+    "ndcg()@2": ("ndcg@2", tt.NDCG(k=2)),
+    "ndcg_cut_2": ("ndcg@2", tt.NDCG(k=2)),
+    "map_cut_3": ("map@3", tt.MAP(k=3)),
+    "P_3": ("P@3", tt.Precision(k=3)),
+    "recall_2": ("recall@2", tt.Recall(k=2)),
+    "success_1": ("success@1", tt.HitRate(k=1)),
+}
+
+
 @pytest.mark.parametrize(
     ("spec", "key", "metric"),
     [
-        ("ndcg@5", "ndcg@5", tt.NDCG(k=5)),
-        ("nDCG@2", "nDCG@2", tt.NDCG(k=2)),
-        (" ndcg @ 2 ", "ndcg@2", tt.NDCG(k=2)),
-        ("P@3", "P@3", tt.Precision(k=3)),
-        ("Recall@3", "Recall@3", tt.Recall(k=3)),
-        ("hit-rate@1", "hit-rate@1", tt.HitRate(k=1)),
-        ("hits@1", "hits@1", tt.HitRate(k=1)),
-        ("success@1", "success@1", tt.HitRate(k=1)),
-        ("AP@3", "AP@3", tt.MAP(k=3)),
-        ("RR", "RR", tt.MRR(k=None)),
-        ("P(rel=2)@3", "P(rel=2)@3", tt.Precision(k=3, min_relevance=2)),
-        ("P(rel=1.5)@3", "P(rel=1.5)@3", tt.Precision(k=3, min_relevance=1.5)),
-        ("precision(min_relevance=2, denominator=relevant)@3", "precision(min_relevance=2, denominator=relevant)@3", tt.Precision(
-            k=3, min_relevance=2, denominator="relevant"
-        )),
-        ("ndcg(gain=exp,ideal='candidates')", "ndcg(gain=exp,ideal='candidates')", tt.NDCG(k=None, gain="exp", ideal="candidates")),
-        ("fbeta(beta=2)@2", "fbeta(beta=2)@2", tt.FBeta(k=2, beta=2.0)),
-        ("fbeta(beta=0.5, average=micro)@2", "fbeta(beta=0.5, average=micro)@2", tt.FBeta(k=2, beta=0.5, average="micro")),
-        ("recall(empty=skip)@2", "recall(empty=skip)@2", tt.Recall(k=2, empty="skip")),
-        ("ndcg()@2", "ndcg@2", tt.NDCG(k=2)),
-        ("ndcg_cut_2", "ndcg@2", tt.NDCG(k=2)),
-        ("map_cut_3", "map@3", tt.MAP(k=3)),
-        ("P_3", "P@3", tt.Precision(k=3)),
-        ("recall_2", "recall@2", tt.Recall(k=2)),
-        ("success_1", "success@1", tt.HitRate(k=1)),
-        ("recip_rank", "recip_rank", tt.MRR(k=None)),
-        ("hit_rate", "hit_rate", tt.HitRate(k=None)),
-        ("map", "map", tt.MAP(k=None)),
+        *((spec, spec, metric) for spec, metric in AS_TYPED.items()),
+        *((spec, *rest) for spec, rest in WRITTEN_ANEW.items()),
     ],
-)  # fmt: skip
+)
 def test_grammar(spec: str, key: str, metric: tt.TopKMetric) -> None:
+    """A key is the name as typed, and the cut-off."""
     suite = updated([spec])
     assert suite.keys() == (key,)
     (_, made), *_ = suite._named
-    assert (type(made), made.cutoffs, made.options, made.policies) == (
-        type(metric),
-        metric.cutoffs,
-        metric.options,
-        metric.policies,
-    )
+    assert (type(made), made.cutoffs, made.options) == (type(metric), metric.cutoffs, metric.options)
+    assert made.policies == metric.policies
     assert suite.compute()[key].item() == value_of(metric.clone())
 
 
@@ -574,6 +577,16 @@ def test_steps_of_a_suite() -> None:
     assert lines_of(ax) == {key: ([0, 1], [value[key].item() for value in values]) for key in suite}
 
 
+def test_steps_of_a_view() -> None:
+    suite = tt.TopKMetrics(["recall", "mrr"], k=2)
+    values = [suite(SCORES, GAINS)["mrr@2"], suite(SCORES, GAINS.flip(1))["mrr@2"]]
+    view = suite["mrr@2"]
+    _, ax = view.plot(values)
+    assert lines_of(ax) == {"mrr@2": ([0, 1], [value.item() for value in values])}
+    _, ax = view.plot()
+    assert lines_of(ax) == {"mrr@2": ([0], [suite.compute()["mrr@2"].item()])}
+
+
 def test_axis_keeps_to_the_bounds() -> None:
     metric = tt.HitRate(k=[1, 2])
     metric.update(torch.eye(3), torch.arange(3))
@@ -613,7 +626,9 @@ def test_repr_makes_the_same_metric(metric: tt.TopKMetric, text: str) -> None:
 
 def test_every_definition_has_a_repr_and_a_state_of_its_own() -> None:
     """TorchMetrics merges metrics whose states look alike, and a repr makes the same metric again."""
-    variants = [(spec, k, ties) for spec in definitions().values() for k in (1, 2) for ties in ("index", "reverse")]
+    variants = [
+        (spec, k, ties) for spec in definitions().values() for k in ((1,), (2,)) for ties in ("index", "reverse")
+    ]
     metrics = [metric_of(spec, k, ties=ties) for spec, k, ties in variants]
     states = [list(metric.metric_state) for metric in metrics]
     assert len({repr(metric) for metric in metrics}) == len({name for (name,) in states}) == len(metrics)
