@@ -31,8 +31,7 @@ _ARGUMENTS = """
         cut-offs. A query that counts nowhere (skipped, ignored) has NaN.
 
     Raises:
-        InputError: For faults in the data, at once (a host read); unless ``validate="off"``, or under
-            ``torch.compile``, where nothing can be raised.
+        InputError: For faults in the data, at once (a host read); ``validate="off"`` does not look.
 """
 
 

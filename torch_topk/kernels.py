@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import isqrt, prod
-from operator import index
+from math import prod
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -98,11 +98,10 @@ def topk(scores: Tensor, k: int, *, ties: str = "index") -> tuple[Tensor, Tensor
     if scores.dim() == 0:
         raise ValueError("scores must have at least one dimension, (..., N), but are 0-dimensional.")
     items = scores.shape[-1]
-    if isinstance(k, bool) or not hasattr(k, "__index__") or not 0 <= index(k) <= items:
+    if isinstance(k, bool) or not isinstance(k, Integral) or not 0 <= k <= items:
         raise ValueError(f"k must be an int from 0 to the {items} items a row of scores holds, but is {k!r}.")
     if ties not in {"index", "reverse"}:
         raise ValueError(f"ties must be 'index' or 'reverse', but is {ties!r}.")
-    k = index(k)
     rows = orderable(scores).reshape(prod(scores.shape[:-1]), items)
     if k == 0:
         values, indices = rows[:, :0], rows.new_empty((rows.shape[0], 0), dtype=torch.int64)
@@ -136,13 +135,15 @@ def _by_sort(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
 
 def _block_size(items: int, k: int) -> int | None:
     """The size of block that leaves the least to look at after one read of the row; None where blocks do not pay."""
-    size = 1 << max(5, min(8, (isqrt(items // k) - 1).bit_length()))
+    size = 32  # near the square root of items / k, where block maxima and gathered items are equally many
+    while size < 256 and size * size * k < items:
+        size *= 2
     return size if items >= _LONG and 4 * (items // size + k * size) <= items else None
 
 
 def reads_little(items: int, k: int) -> bool:
     """Whether `topk` looks at no more than an eighth of a row after the one read of it."""
-    size = _block_size(items, max(k, 1))
+    size = _block_size(items, k)
     return size is not None and 8 * (items // size + k * size) <= items
 
 
@@ -244,7 +245,7 @@ def rank_counts(scores: Tensor, target_scores: Tensor) -> tuple[Tensor, Tensor]:
     # Comparisons are written to one buffer that stays in the processor's cache, as numbers: vectorised where masks of
     # bytes are not. Its sums are exact, being integers far below 2^24.
     cells = _CACHED if rows.device.type == "cpu" else 1 << 26
-    width = max(1, min(items, cells))
+    width = max(1, min(items, cells, 1 << 24))
     height = max(1, cells // width)
     dtype = torch.float32 if rows.is_floating_point() else torch.int64
     buffer = rows.new_empty((height, width), dtype=dtype)
