@@ -1,7 +1,8 @@
 """The stateless twins: each metric as a function of a batch, which gives each query's own value.
 
 Every metric of the registry has one here under its names, with its options:
-``ndcg(scores, target, k=10, gain="exp")``.
+``ndcg(scores, target, k=10, gain="exp")``. They compile to one graph (a mapping as gain excepted), which serves every
+batch size; nothing can be raised from it, so faults in the data go unnoticed there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
+from operator import index
 from typing import Any
 
 import torch
@@ -35,6 +37,26 @@ _ARGUMENTS = """
 """
 
 
+class _Definitions:
+    """The metrics that were asked for, made once. A compiler cannot make one, but it can guard an attribute."""
+
+
+_definitions = _Definitions()
+_names: dict[tuple[type[TopKMetric], str], str] = {}
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _define(cls: type[TopKMetric], k: Any, options: dict[str, Any]) -> str:
+    """Make the metric if it is new, and return the name of the attribute that holds it."""
+    key = cls, f"{k!r} {sorted(options.items())!r}"
+    if key not in _names:
+        if "dataset_size" in options:
+            raise TypeError(f"{cls.name}() is a function of one batch: dataset_size is for {cls.__name__}.")
+        setattr(_definitions, f"definition_{len(_names)}", cls(k, **options))
+        _names[key] = f"definition_{len(_names)}"
+    return _names[key]
+
+
 @cache
 def _twin(cls: type[TopKMetric]) -> Callable[..., Tensor]:
     def values(
@@ -47,9 +69,9 @@ def _twin(cls: type[TopKMetric]) -> Callable[..., Tensor]:
         weights: Any = None,
         **options: Any,
     ) -> Tensor:
-        if "dataset_size" in options:
-            raise TypeError(f"{cls.name}() is a function of one batch: dataset_size is for {cls.__name__}.")
-        metric = cls(k, **options)
+        if torch.compiler.is_compiling():  # whose numbers may be symbols, until index() asks for their value
+            k = tuple([index(each) for each in k]) if isinstance(k, (list, tuple)) else None if k is None else index(k)
+        metric: TopKMetric = getattr(_definitions, _define(cls, k, options))
         ranking = metric.rank(preds, target, items=items, exclude=exclude, weights=weights)
         result = metric.values(ranking)
         on_meta = ranking.ids.device.type == "meta"

@@ -268,7 +268,7 @@ class Ranking:
             read = torch.ones(ids.shape[0], dtype=dtype, device=ids.device)
         else:
             read = as_tensor("weights", weights, ids.device)
-            if tuple(read.shape) not in {shape, tuple(ids.shape[:1])} or read.is_complex():
+            if read.shape not in (shape, ids.shape[:1]) or read.is_complex():
                 raise ValueError(
                     f"weights must be a real number a query, of shape {shape}, but are {read.dtype} "
                     f"of shape {tuple(read.shape)}."
@@ -471,13 +471,13 @@ def _read_target(  # noqa: C901 - one form of truth after the other
     if not isinstance(target, (Relevance, np.ndarray, np.generic)) and _is_sparse(target):
         target = Relevance.from_sparse(target)
     if isinstance(target, Relevance):
-        if len(target) != queries:
+        if target.num_queries != queries:
             raise ValueError(
-                f"target holds {len(target)} queries, but {given} of shape {tuple(preds.shape)} hold {queries}."
+                f"target holds {target.num_queries} queries, but {given} of shape {tuple(preds.shape)} hold {queries}."
             )
         if target.device != device:
             raise ValueError(f"target is on {target.device}, but the {given} are on {device}; move it there first.")
-        if not lists_given and ids_of is None and target.width not in {None, columns}:
+        if not lists_given and ids_of is None and target.width is not None and target.width != columns:
             raise ValueError(
                 f"target speaks of {target.width} items, but scores of shape {tuple(preds.shape)} of {columns}."
             )
@@ -527,7 +527,7 @@ def _is_sparse(value: object) -> bool:
 
 def _read_items(items: Array, shape: tuple[int, ...], queries: int, columns: int, device: torch.device) -> Tensor:
     ids = require_integer("items", as_tensor("items", items, device))
-    if tuple(ids.shape) not in {(columns,), (*shape, columns)}:
+    if ids.shape not in ((columns,), (*shape, columns)):
         raise ValueError(
             f"items must have shape {(columns,)} or {(*shape, columns)}, as the scores, but has {tuple(ids.shape)}."
         )
@@ -545,10 +545,10 @@ def _read_exclusions(  # noqa: C901 - one form of exclusion after the other
     if not isinstance(exclude, Relevance) and _is_sparse(exclude):
         exclude = Relevance.from_sparse(exclude)
     if isinstance(exclude, Relevance):
-        if len(exclude) != queries or exclude.device != device:
+        if exclude.num_queries != queries or exclude.device != device:
+            held = f"{exclude.num_queries} queries on {exclude.device}"
             raise ValueError(
-                f"exclude holds {len(exclude)} queries on {exclude.device}, but there are {queries} on {device}; "
-                "take the rows of the batch with exclude[rows]."
+                f"exclude holds {held}, but there are {queries} on {device}; take the rows of the batch with exclude[rows]."
             )
         return [exclude]
     ids = as_tensor("exclude", exclude, device)
@@ -573,7 +573,7 @@ def _read_exclusions(  # noqa: C901 - one form of exclusion after the other
 
 def _lists(part: Relevance, ids: Tensor, labels: Tensor | None) -> Tensor:
     """Which of the ids ``(Q, K)`` an exclusion lists, but for the item of a one-label target."""
-    listed = part.contains(ids) if len(part) == len(ids) else part.contains(ids.reshape(1, -1)).view_as(ids)
+    listed = part.contains(ids) if part.num_queries == ids.shape[0] else part.contains(ids.reshape(1, -1)).view_as(ids)
     return listed if labels is None else listed & (ids != labels)
 
 
@@ -634,7 +634,7 @@ def _note_truth(
     if broken is not None:
         faults["gains"] = broken
     for part in excluded:
-        each = queries if len(part) == 1 else 1  # a row for all queries is a fault of every query
+        each = queries if part.num_queries == 1 else 1  # a row for all queries is a fault of every query
         faults["exclude"] = faults.get("exclude", 0) + part.num_faulty(size) * each
 
 

@@ -216,16 +216,21 @@ class Relevance(ABC):
                 raise ValueError(f"query must lie in {limits}, but one is {rows[stray][0]}.")
         return _Csr.build(rows, items, worth, num_queries, None)
 
+    @property
     @abstractmethod
+    def num_queries(self) -> int:
+        """The number of queries; under a compiler a symbol, which ``len()`` would make a constant."""
+
     def __len__(self) -> int:
         """Return the number of queries."""
+        return self.num_queries
 
     @abstractmethod
     def __getitem__(self, rows: Rows) -> Relevance:
         """Return the truth of some queries, in the order given: a slice, indices, or a bool mask of rows."""
 
     def __repr__(self) -> str:
-        return f"Relevance(num_queries={len(self)})"
+        return f"Relevance(num_queries={self.num_queries})"
 
     @property
     @abstractmethod
@@ -330,7 +335,8 @@ class _Dense(Relevance):
         self.binary = gains.dtype == torch.bool
         self.width = gains.shape[1]
 
-    def __len__(self) -> int:
+    @property
+    def num_queries(self) -> int:
         return self.gains.shape[0]
 
     def __getitem__(self, rows: Rows) -> Relevance:
@@ -430,7 +436,8 @@ class _Padded(Relevance):
         valid[:, 1:] &= ids[:, 1:] != ids[:, :-1]
         return cls(ids, gains, valid, negative.any(1))
 
-    def __len__(self) -> int:
+    @property
+    def num_queries(self) -> int:
         return self.ids.shape[0]
 
     def __getitem__(self, rows: Rows) -> Relevance:
@@ -495,7 +502,7 @@ class _Padded(Relevance):
 
     def listed(self, num_items: int) -> Tensor:
         # What is no item or beyond the last one is written to a column of its own, which is cut off.
-        mask = torch.zeros((len(self), num_items + 1), dtype=torch.bool, device=self.device)
+        mask = torch.zeros((self.num_queries, num_items + 1), dtype=torch.bool, device=self.device)
         return mask.scatter_(1, self.padded(num_items), value=True)[:, :num_items]
 
     def among(self, scores: Tensor) -> Relevance:
@@ -581,7 +588,8 @@ class _Csr(Relevance):
         entries = _Entries(rows, query, item, gains, valid, key, start, stride, names, longest, {})
         return cls(entries, rows, width)
 
-    def __len__(self) -> int:
+    @property
+    def num_queries(self) -> int:
         return self.rows.shape[0]
 
     def __getitem__(self, rows: Rows) -> Relevance:
@@ -637,7 +645,7 @@ class _Csr(Relevance):
             entries.cache[gain] = worth[order[entries.query[order].argsort(stable=True)]]
         best: Tensor = entries.cache[gain]
         if best.shape[0] == 0:
-            return best.new_zeros((len(self), width))
+            return best.new_zeros((self.num_queries, width))
         places, inside = self._places(width)
         return torch.where(inside, best[places], 0.0)
 
@@ -682,10 +690,10 @@ class _Csr(Relevance):
         if self.rows is not entries.rows:
             return self._padded().listed(num_items)
         # Of all rows no padding is needed: what is out of range goes to a column that is cut off.
-        mask = torch.zeros(len(self) * (num_items + 1), dtype=torch.bool, device=self.device)
+        mask = torch.zeros(self.num_queries * (num_items + 1), dtype=torch.bool, device=self.device)
         column = torch.where(entries.valid & (entries.item < num_items), entries.item, num_items)
         mask.scatter_(0, entries.query * (num_items + 1) + column, value=True)
-        return mask.view(len(self), num_items + 1)[:, :num_items]
+        return mask.view(self.num_queries, num_items + 1)[:, :num_items]
 
     def among(self, scores: Tensor) -> Relevance:
         return self._padded().among(scores)

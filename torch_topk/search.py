@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import prod
 from operator import index
 from typing import Any, TypeAlias
@@ -25,10 +24,10 @@ from torch_topk.kernels import lowest, may_branch, orderable, sum_dtype, topk
 from torch_topk.ranking import _read_exclusions
 from torch_topk.relevance import Relevance, _Dense, _lookup
 
-_BUDGET = {"cpu": 2**26}  # bytes; on a processor, blocks whose scores stay in its cache are the fastest
+_BUDGET = {"cpu": 2**26}  # bytes; on a processor, blocks whose scores stay in its caches are the fastest
 _BUDGET_OF_OTHERS = 2**30  # an accelerator wants few and large kernels
-_QUERIES = {"cpu": 128}  # queries a block, at most: enough for a matrix product at full speed
-_QUERIES_OF_OTHERS = 1024
+_QUERIES = {"cpu": (64, 256)}  # a block's queries: about the length of a vector, as large matrix products want more
+_QUERIES_OF_OTHERS = (1024, 1024)
 
 
 def search(
@@ -50,7 +49,7 @@ def search(
 
     **Memory.** Beyond its arguments, a search takes at most 64 MiB on a CPU and 1 GiB on other devices, as long as one
     query, one item and k candidates fit in that. Besides, it holds the results twice; ``queries`` once more where they
-    are cast or normalised; 26 bytes an item where ``item_ids`` are given, and 2 where something is excluded for all
+    are cast or normalised; 26 bytes an item where ``item_ids`` are given, and 3 where something is excluded for all
     queries; 16 bytes an id of lists that are excluded; with a process group, 16 bytes a candidate of all its ranks; and
     whatever ``score`` takes.
 
@@ -73,7 +72,7 @@ def search(
             and the type of the scores must be the same on all ranks; exclusions may name any item. None, the default,
             searches the items of this process alone, under torch.distributed too; ``torch.distributed.group.WORLD`` is
             None in a single process, so that the same script runs there.
-        chunk: Rows of items a chunk. None fits them to the memory above, together with a block of up to 128 queries
+        chunk: Rows of items a chunk. None fits them to the memory above, together with a block of 64 to 256 queries
             (1,024 on other devices); a number leaves only the queries a block to be fitted.
 
     Returns:
@@ -388,32 +387,34 @@ _Strike: TypeAlias = _Common | _Mask | _Lists
 def _strikes(parts: Sequence[Relevance], catalogue: _Catalogue) -> list[_Strike]:
     """How each exclusion is carried out; all that hold for every query as one."""
     strikes: list[_Strike] = []
-    everything, common = slice(0, catalogue.size), []
-    if catalogue.has_strays and catalogue.ids is not None:
-        common.append(catalogue.ids < 0)
+    common = catalogue.ids < 0 if catalogue.has_strays and catalogue.ids is not None else None
     for part in parts:
         if catalogue.ids is None and part.width not in {None, catalogue.size}:
             raise ValueError(f"exclude speaks of {part.width} items, but there are {catalogue.size}.")
-        if isinstance(part, _Dense):
-            if len(part) == 1:
-                common.append(_columns(part.gains, catalogue, everything)[0])
+        if len(part) == 1:
+            if isinstance(part, _Dense):
+                mask = _columns(part.gains, catalogue, slice(0, catalogue.size))[0]
             else:
-                strikes.append(_Mask(part.gains, catalogue))
-        elif len(part) == 1:
-            mask = torch.zeros(catalogue.size + 1, dtype=torch.bool, device=catalogue.device)
-            common.append(mask.index_fill_(0, catalogue.places_of(part)[0], value=True)[:-1])
+                mask = torch.zeros(catalogue.size + 1, dtype=torch.bool, device=catalogue.device)
+                mask = mask.index_fill_(0, catalogue.places_of(part)[0], value=True)[:-1]
+            common = mask if common is None else common | mask
+        elif isinstance(part, _Dense):
+            strikes.append(_Mask(part.gains, catalogue))
         else:
             strikes.append(_Lists(part, part.longest or 0, catalogue))
-    return [*strikes, _Common(reduce(torch.logical_or, common))] if common else strikes
+    return strikes if common is None else [*strikes, _Common(common)]
 
 
 def _columns(gains: Tensor, catalogue: _Catalogue, places: slice) -> Tensor:
     """Which of these places the rows of a matrix strike out: bool (B, C)."""
     if catalogue.ids is None:
-        part = gains[:, places]
-        return part if part.dtype == torch.bool else part != 0
+        return _as_mask(gains[:, places])
     columns, inside = (each.expand(gains.shape[0], -1) for each in _lookup(gains, catalogue.ids[places]))
-    return inside if gains.shape[1] == 0 else inside & (gains.gather(1, columns) != 0)
+    return inside if gains.shape[1] == 0 else _as_mask(gains.gather(1, columns)) & inside
+
+
+def _as_mask(gains: Tensor) -> Tensor:
+    return gains if gains.dtype == torch.bool else gains != 0
 
 
 # The search -----------------------------------------------------------------------------------------------
@@ -424,12 +425,12 @@ def _fit(
 ) -> tuple[int, int]:
     """How many queries a block, and rows of items a chunk, take no more than the budget together."""
     kind = catalogue.device.type
-    budget, block = _BUDGET.get(kind, _BUDGET_OF_OTHERS), _QUERIES.get(kind, _QUERIES_OF_OTHERS)
-    itemsize = scorer.dtype.itemsize
+    budget, (least, most) = _BUDGET.get(kind, _BUDGET_OF_OTHERS), _QUERIES.get(kind, _QUERIES_OF_OTHERS)
+    itemsize, length = scorer.dtype.itemsize, prod(catalogue.items.shape[1:])
     cell = 4 * itemsize + 12  # the scores, and what the slowest path of topk makes of them
-    row = catalogue.copied + 16 + (scorer.copies * itemsize * prod(catalogue.items.shape[1:]))
+    row = catalogue.copied + 16 + (scorer.copies * itemsize * length)
     query = 2 * k * (cell + 16) + 48 * max((part.longest for part in excluded), default=0)  # a merge, and its lists
-    block = max(1, min(block, count, budget // (4 * query)))
+    block = max(1, min(max(least, length), most, count, budget // (4 * query)))
     if chunk is None:
         step = (budget - block * query) // (block * cell + row)
     else:
