@@ -546,9 +546,9 @@ def _read_exclusions(  # noqa: C901 - one form of exclusion after the other
         exclude = Relevance.from_sparse(exclude)
     if isinstance(exclude, Relevance):
         if exclude.num_queries != queries or exclude.device != device:
-            held = f"{exclude.num_queries} queries on {exclude.device}"
+            given, wanted = f"{exclude.num_queries} queries on {exclude.device}", f"{queries} on {device}"
             raise ValueError(
-                f"exclude holds {held}, but there are {queries} on {device}; take the rows of the batch with exclude[rows]."
+                f"exclude holds {given}, but there are {wanted}; take the rows of the batch with exclude[rows]."
             )
         return [exclude]
     ids = as_tensor("exclude", exclude, device)
