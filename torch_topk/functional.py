@@ -45,7 +45,6 @@ _definitions = _Definitions()
 _names: dict[tuple[type[TopKMetric], str], str] = {}
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _define(cls: type[TopKMetric], k: Any, options: dict[str, Any]) -> str:
     """Make the metric if it is new, and return the name of the attribute that holds it."""
     key = cls, f"{k!r} {sorted(options.items())!r}"
@@ -55,6 +54,10 @@ def _define(cls: type[TopKMetric], k: Any, options: dict[str, Any]) -> str:
         setattr(_definitions, f"definition_{len(_names)}", cls(k, **options))
         _names[key] = f"definition_{len(_names)}"
     return _names[key]
+
+
+# As torch.compiler.assume_constant_result marks it, which would import the compiler here, a second's work.
+_define._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 @cache

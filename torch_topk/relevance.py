@@ -332,6 +332,7 @@ class _Dense(Relevance):
 
     def __init__(self, gains: Tensor) -> None:
         self.gains = gains
+        self._counted: Tensor | None = None
         self.binary = gains.dtype == torch.bool
         self.width = gains.shape[1]
 
@@ -354,8 +355,14 @@ class _Dense(Relevance):
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
         if self.binary and (min_relevance is None or min_relevance <= 1):
-            return count_true(self.gains)
+            return self._count()
         return count_true(is_relevant(self.gains, min_relevance))
+
+    def _count(self) -> Tensor:
+        """How many gains of a mask are True: one read of it, whoever asks first."""
+        if self._counted is None:
+            self._counted = count_true(self.gains)
+        return self._counted
 
     def to(self, device: torch.device | str) -> Relevance:
         return _Dense(self.gains.to(device))
@@ -370,7 +377,7 @@ class _Dense(Relevance):
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         width = self.gains.shape[1] if k is None else min(k, self.gains.shape[1])
         if self.binary:
-            return _ones_first(count_true(self.gains), width, gain)
+            return _ones_first(self._count(), width, gain)
         if gain.monotone:
             return gain(self.gains.topk(width, dim=1).values)
         return gain(self.gains).topk(width, dim=1).values
