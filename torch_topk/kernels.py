@@ -279,12 +279,14 @@ def count_true(mask: Tensor) -> Tensor:
     times faster than widening each one.
     """
     items = mask.shape[1]
-    size = 8 if items % 8 == 0 and mask.is_contiguous() and not torch.compiler.is_compiling() else 1
+    words = items >= 2000 and items % 8 == 0 and mask.is_contiguous() and not torch.compiler.is_compiling()
+    size = 8 if words else 1
     whole = items // (250 * size) * 250 * size
     head = mask[:, :whole].view(torch.uint8)
     total: Tensor = mask[:, whole:].sum(1)
-    if size == 1:
-        return total + head.unflatten(1, (whole // 250, 250)).sum(2, dtype=torch.uint8).sum(1)
+    if not words:
+        total = total + head.unflatten(1, (whole // 250, 250)).sum(2, dtype=torch.uint8).sum(1)
+        return total
     lanes = head.view(torch.int64).unflatten(1, (whole // 2000, 250)).sum(2)
     for lane in range(8):
         total = total + (lanes >> (8 * lane) & 255).sum(1)
