@@ -283,11 +283,11 @@ def count_true(mask: Tensor) -> Tensor:
     size = 8 if words else 1
     whole = items // (250 * size) * 250 * size
     head = mask[:, :whole].view(torch.uint8)
-    total: Tensor = mask[:, whole:].sum(1)
-    if not words:
-        total = total + head.unflatten(1, (whole // 250, 250)).sum(2, dtype=torch.uint8).sum(1)
-        return total
-    lanes = head.view(torch.int64).unflatten(1, (whole // 2000, 250)).sum(2)
-    for lane in range(8):
-        total = total + (lanes >> (8 * lane) & 255).sum(1)
-    return total
+    counts: Tensor = mask[:, whole:].sum(1)
+    if words:
+        lanes = head.view(torch.int64).unflatten(1, (whole // 2000, 250)).sum(2)
+        for lane in range(8):
+            counts = counts + (lanes >> (8 * lane) & 255).sum(1)
+    else:
+        counts = counts + head.unflatten(1, (whole // 250, 250)).sum(2, dtype=torch.uint8).sum(1)
+    return counts
