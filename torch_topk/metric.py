@@ -74,7 +74,7 @@ class TopKMetric(PackedMetric):
 
     @abstractmethod
     def per_query(self, ranking: Ranking) -> Tensor:
-        """Return each query's value at each cut-off, ``(Q, len(cutoffs))``; anything for an empty query."""
+        """Return each query's value at each cut-off, ``(Q, len(cutoffs))``; 0 for an empty query."""
 
     def is_empty(self, ranking: Ranking) -> Tensor:
         """Tell which queries have no relevant item, ``(Q, 1)``: what ``empty=`` settles."""
@@ -86,7 +86,10 @@ class TopKMetric(PackedMetric):
 
     def _means(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
         """For a mean over queries: the value and 1, or 0 and 0 where an empty query is skipped."""
-        values, empty, policy = self.per_query(ranking), self.is_empty(ranking), self.policies.empty
+        values, policy = self.per_query(ranking), self.policies.empty
+        if policy in {"zero", "error"}:
+            return values, ranking.ones().expand_as(values)
+        empty = self.is_empty(ranking)
         fill = {"one": 1.0, "nan": float("nan")}.get(policy, 0.0)
         num = torch.where(empty, fill, values)
         den = (~empty).to(num.dtype) if policy == "skip" else ranking.ones()

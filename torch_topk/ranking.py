@@ -419,8 +419,9 @@ class Ranking:
             return torch.stack([sums[:, end] for end in ends], dim=1)
 
         def within() -> Tensor:
-            rank = torch.arange(width, device=table.device)
-            return torch.stack([rank < end for end in ends])
+            if cutoffs == (None,):
+                return torch.ones((1, width), dtype=torch.bool, device=table.device)
+            return self.ranks(width) <= self.cutoffs(cutoffs).T
 
         # Neither a product, in which 0 times an infinite gain would spoil smaller k, nor a cumulative sum, which is
         # not deterministic on every device.

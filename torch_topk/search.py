@@ -205,7 +205,7 @@ class _Scorer:
                 f"score(queries, chunk) must return a tensor (B, C) on the queries' device, here {size} on "
                 f"{queries.device}, but returned {found}."
             )
-        scores = orderable(scores.detach(), "The results of score(queries, chunk)")
+        scores = orderable(scores, "The results of score(queries, chunk)")
         return space.view(size, scores.dtype).copy_(scores) if owned else scores
 
 
@@ -455,7 +455,7 @@ def _run(
     best_places = torch.full((count, k), -1, device=catalogue.device)
     best_values = torch.empty(0)
     for first in range(0, max(size, 1), chunk):
-        places = slice(first, min(first + chunk, size))
+        places = slice(first, first + chunk)
         part = scorer.prepare(catalogue.rows(places))
         for start in range(0, max(count, 1), block):
             rows = slice(start, min(start + block, count))

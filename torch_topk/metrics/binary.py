@@ -261,7 +261,7 @@ class FullRecall(TopKMetric, name="full_recall"):
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance
         hits = ranking.hits_at(self.cutoffs, level)
-        return (hits >= ranking.num_relevant(level)).to(hits.dtype)
+        return (hits >= ranking.num_relevant(level).clamp(min=1)).to(hits.dtype)
 
 
 class MRR(TopKMetric, name="mrr", aliases=("rr", "recip_rank")):

@@ -134,4 +134,4 @@ class NDCG(_Discounted, name="ndcg"):
     def per_query(self, ranking: Ranking) -> Tensor:
         best = self.best(ranking)
         ideal = ranking.sum_at(best * ranking.discounts(best.shape[1]), self.cutoffs)
-        return self.dcg(ranking) / ideal
+        return torch.where(ideal > 0, self.dcg(ranking) / ideal, 0.0)
