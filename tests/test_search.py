@@ -132,7 +132,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "ids": ids,
         "k": draw(st.integers(1, items + 2)),
         "chunk": draw(st.none() | st.integers(1, items + 2)),
-        "budget": draw(st.sampled_from([None, 1, 3000])),
+        "budget": draw(st.sampled_from([None, None, 1, 3000])),
         "forms": forms,
         "outs": outs,
         "numpy": draw(st.booleans()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -28,9 +29,9 @@ class _Pooled(TopKMetric):
             raise ValueError(f"empty={kwargs['empty']!r} is a value of a query, which average='micro' has none of.")
         super().__init__(k, _options=options, **kwargs)
 
+    @abstractmethod
     def counts(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        """The numerator and denominator of each query, ``(Q, len(cutoffs))``."""
-        raise NotImplementedError
+        """Return the numerator and denominator of each query, ``(Q, len(cutoffs))``."""
 
     def per_query(self, ranking: Ranking) -> Tensor:
         num, den = self.counts(ranking)
