@@ -78,7 +78,8 @@ def search(
     Returns:
         ``(values, ids)``, each ``(..., k)``: values descend, and equal values stand in order of id. Vectors of half
         precision are multiplied and added up in float32, integers in float64, and values have that type; those of
-        ``score`` keep their own. A query with a NaN score shows NaN at rank 1, as `topk` has it.
+        ``score`` keep their own (bool and unsigned ones get a wider type, which has a value below all others). A query
+        with a NaN score shows NaN at rank 1, as `topk` has it.
 
     Raises:
         TypeError, ValueError: For types and shapes that do not fit.
