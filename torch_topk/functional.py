@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from operator import index
 from typing import Any
 
@@ -43,16 +44,19 @@ class _Definitions:
 
 _definitions = _Definitions()
 _names: dict[tuple[type[TopKMetric], str], str] = {}
+_numbers = count()
 
 
 def _define(cls: type[TopKMetric], k: Any, options: dict[str, Any]) -> str:
     """Make the metric if it is new, and return the name of the attribute that holds it."""
-    key = cls, f"{k!r} {sorted(options.items())!r}"
+    cutoffs = k.tolist() if hasattr(k, "tolist") else k  # a long array shows but its ends
+    key = cls, f"{cutoffs!r} {sorted(options.items())!r}"
     if key not in _names:
         if "dataset_size" in options:
             raise TypeError(f"{cls.name}() is a function of one batch: dataset_size is for {cls.__name__}.")
-        setattr(_definitions, f"definition_{len(_names)}", cls(k, **options))
-        _names[key] = f"definition_{len(_names)}"
+        name = f"definition_{next(_numbers)}"
+        setattr(_definitions, name, cls(k, **options))
+        _names.setdefault(key, name)  # of two threads that made it, the first
     return _names[key]
 
 

@@ -95,9 +95,6 @@ class Relevance(ABC):
     not listed has gain 0. Gains may be negative; they count as not relevant.
     """
 
-    binary: bool
-    """Whether every listed gain is known to be 0 or 1."""
-
     width: int | None
     """The number of items, where the storage fixes it."""
 
@@ -333,7 +330,7 @@ class _Dense(Relevance):
     def __init__(self, gains: Tensor) -> None:
         self.gains = gains
         self._counted: Tensor | None = None
-        self.binary = gains.dtype == torch.bool
+        self.is_mask = gains.dtype == torch.bool
         self.width = gains.shape[1]
 
     @property
@@ -354,7 +351,7 @@ class _Dense(Relevance):
         return self.gains.gather(1, places).masked_fill(~inside, 0)
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
-        if self.binary and (min_relevance is None or min_relevance <= 1):
+        if self.is_mask and (min_relevance is None or min_relevance <= 1):
             return self._count()
         return count_true(is_relevant(self.gains, min_relevance))
 
@@ -376,7 +373,7 @@ class _Dense(Relevance):
 
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         width = self.gains.shape[1] if k is None else min(k, self.gains.shape[1])
-        if self.binary:
+        if self.is_mask:
             return _ones_first(self._count(), width, gain)
         if gain.monotone:
             return gain(self.gains.topk(width, dim=1).values)
@@ -417,10 +414,11 @@ class _Padded(Relevance):
 
     width = None
 
-    def __init__(self, ids: Tensor, gains: Tensor | None, valid: Tensor, negative: Tensor) -> None:
-        self.ids, self.gains, self.valid = ids, gains, valid
+    def __init__(
+        self, ids: Tensor, gains: Tensor | None, valid: Tensor, negative: Tensor, labels: Tensor | None = None
+    ) -> None:
+        self.ids, self.gains, self.valid, self.labels = ids, gains, valid, labels
         self.negative = negative  # (Q,): the row listed an id below 0 that is not padding
-        self.binary = gains is None
 
     @classmethod
     def build(cls, ids: Tensor, gains: Tensor | None, padding: int | None) -> _Padded:
@@ -450,9 +448,8 @@ class _Padded(Relevance):
     def __getitem__(self, rows: Rows) -> Relevance:
         index = _row_index(rows, self.device)
         gains = None if self.gains is None else self.gains[index]
-        part = _Padded(self.ids[index], gains, self.valid[index], self.negative[index])
-        part.labels = None if self.labels is None else self.labels[index]
-        return part
+        labels = None if self.labels is None else self.labels[index]
+        return _Padded(self.ids[index], gains, self.valid[index], self.negative[index], labels)
 
     @property
     def device(self) -> torch.device:
@@ -488,17 +485,13 @@ class _Padded(Relevance):
 
     def to(self, device: torch.device | str) -> Relevance:
         gains, labels = (None if part is None else part.to(device) for part in (self.gains, self.labels))
-        moved = _Padded(self.ids.to(device), gains, self.valid.to(device), self.negative.to(device))
-        moved.labels = labels
-        return moved
+        return _Padded(self.ids.to(device), gains, self.valid.to(device), self.negative.to(device), labels)
 
     def ignoring(self, label: int) -> Relevance:
         if self.labels is None:
             return self
         meant = self.labels != label
-        truth = _Padded(self.ids, self.gains, self.valid & meant, self.negative & meant[:, 0])
-        truth.labels = self.labels
-        return truth
+        return _Padded(self.ids, self.gains, self.valid & meant, self.negative & meant[:, 0], self.labels)
 
     @property
     def longest(self) -> int | None:
@@ -521,9 +514,7 @@ class _Padded(Relevance):
 
     def keep(self, item_mask: Array) -> Relevance:
         mask = _item_mask(item_mask, self.device)
-        kept = _Padded(self.ids, self.gains, self.valid & _masked(mask, self.ids), self.negative)
-        kept.labels = self.labels
-        return kept
+        return _Padded(self.ids, self.gains, self.valid & _masked(mask, self.ids), self.negative, self.labels)
 
     def num_faulty(self, num_items: int | None) -> Tensor:
         if num_items is None:
@@ -565,7 +556,6 @@ class _Csr(Relevance):
 
     def __init__(self, entries: _Entries, rows: Tensor, width: int | None) -> None:
         self.entries, self.rows, self.width = entries, rows, width
-        self.binary = entries.gains is None
 
     @classmethod
     def build(cls, query: Tensor, item: Tensor, gains: Tensor | None, num_queries: int, width: int | None) -> _Csr:
