@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -172,6 +173,51 @@ def test_the_switch_is_turned_back_after_an_error() -> None:
     with pytest.raises(ValueError, match="k must"), kernels.branch_free():
         tt.topk(torch.zeros(3), 7)
     assert not kernels._branch_free
+
+
+# Counting ----------------------------------------------------------------------------------------------
+
+
+def plain_counts(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """By comparing numbers in a type that holds them all."""
+    rows, limits = exact(scores), exact(targets)[..., None]
+    return (rows > limits).sum(-1), (rows >= limits).sum(-1)
+
+
+def check_counts(scores: Tensor, targets: Tensor) -> None:
+    before = exact(scores).clone()
+    for found, expected in zip(tt.rank_counts(scores, targets), plain_counts(scores, targets), strict=True):
+        assert found.dtype == torch.int64
+        assert torch.equal(found, expected)
+    torch.testing.assert_close(exact(scores), before, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *SIGNED, *UNSIGNED], ids=str)
+@given(data=st.data(), cells=st.sampled_from([1, 7, 30, 1 << 17]))
+def test_counts_agree_with_comparisons(dtype: torch.dtype, data: st.DataObject, cells: int) -> None:
+    """In blocks of a row, in whole rows, and in a last block that is smaller."""
+    scores, _ = data.draw(scores_and_k(dtype))
+    places = data.draw(arrays(np.int64, tuple(scores.shape[:-1]), elements=st.integers(0, len(levels(dtype)) - 1)))
+    targets = levels(dtype)[torch.from_numpy(places)]
+    if dtype.is_floating_point:
+        scores = scores.masked_fill(torch.from_numpy(data.draw(arrays(np.bool_, tuple(scores.shape)))), math.nan)
+        targets = targets.masked_fill(torch.from_numpy(data.draw(arrays(np.bool_, tuple(targets.shape)))), math.nan)
+    with mock.patch.object(kernels, "_CACHED", cells):
+        check_counts(scores, targets)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(3, 200_000), (300, 1000), (2, 131_072)], ids=str)
+def test_counts_of_long_rows(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    scores = (torch.randn(shape, generator=torch.Generator().manual_seed(4)) * 50).to(dtype)
+    check_counts(scores, scores[:, 17].clone())
+    check_counts(scores.t().contiguous().t(), scores[:, 17])
+
+
+def test_counts_tell_integers_apart_that_no_float_does() -> None:
+    large = 1 << 60
+    greater, at_least = tt.rank_counts(torch.tensor([[large, large + 1, large - 1]]), torch.tensor([large]))
+    assert (greater.item(), at_least.item()) == (1, 2)
 
 
 # Arrays and errors -------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The stateless twins: each metric as a function of a batch, which gives each query's own value.
 
 Every metric of the registry has one here under its names, with its options:
-``ndcg(scores, target, k=10, gain="exp")``. They compile to one graph (a mapping as gain excepted), which serves every
-batch size; nothing can be raised from it, so faults in the data go unnoticed there.
+``ndcg(scores, target, k=10, gain="exp")``. They compile to one graph (but for a mapping as gain, and numbers of
+items), which serves every batch size; nothing can be raised from it, so faults in the data go unnoticed there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 import torch_topk.metrics  # noqa: F401 - fills the registry
+from torch_topk.gain import ItemValues
 from torch_topk.inputs import raise_faults
-from torch_topk.metric import TopKMetric, find, registry
+from torch_topk.metric import TopKMetric, find, options_of, registry
 
 _ARGUMENTS = """
     Args:
@@ -50,12 +51,14 @@ _numbers = count()
 def _define(cls: type[TopKMetric], k: Any, options: dict[str, Any]) -> str:
     """Make the metric if it is new, and return the name of the attribute that holds it."""
     cutoffs = k.tolist() if hasattr(k, "tolist") else k  # a long array shows but its ends
+    options = {name: ItemValues(name, value) if getattr(value, "ndim", 0) else value for name, value in options.items()}
     key = cls, f"{cutoffs!r} {sorted(options.items())!r}"
     if key not in _names:
         if "dataset_size" in options:
             raise TypeError(f"{cls.name}() is a function of one batch: dataset_size is for {cls.__name__}.")
         name = f"definition_{next(_numbers)}"
-        setattr(_definitions, name, cls(k, **options))
+        whole = {"average": "macro"} if "average" in options_of(cls) else {}  # values of one query are not averaged
+        setattr(_definitions, name, cls(k, **{**whole, **options}))
         _names.setdefault(key, name)  # of two threads that made it, the first
     return _names[key]
 

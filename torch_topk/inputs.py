@@ -25,7 +25,9 @@ FAULTS = {
     "gains": "a gain that is NaN or infinite, or is made so by gain='exp'",
     "grades": "a positive grade that the mapping given as gain does not list: add it, if only as 0",
     "weights": "a weight that is negative, NaN or infinite",
-    "empty": "no relevant item, which empty='error' forbids: go on with 'zero', 'one', 'skip' or 'nan'",
+    "numbers": "a ranked or relevant item id for which propensities hold no number: give one for each item",
+    "fractions": "a weight other than 0 and 1, where labels are counted in whole numbers",
+    "empty": "no relevant item, which empty='error' forbids: go on with another value, such as 'zero' or 'skip'",
 }
 """Faults that only the data can show: their names, and what is said of the queries that have them."""
 
@@ -80,6 +82,11 @@ def read_cutoffs(k: int | Sequence[int] | None) -> Cutoffs:
     return tuple(cutoffs)
 
 
+def is_single(k: int | Sequence[int] | None) -> bool:
+    """Whether k is one cut-off, or none, and not several: what gives a scalar, and not a vector."""
+    return k is None or np.ndim(k) == 0
+
+
 def read_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise a ValueError that lists the choices unless the value is one of them."""
     if value not in choices:
@@ -101,6 +108,7 @@ def as_tensor(name: str, value: object, device: torch.device | None = None) -> T
         except TypeError as error:
             raise TypeError(f"{name} must hold numbers that torch has a type for, but holds {array.dtype}.") from error
     hint = " Pass torch.tensor(...) of it." if isinstance(value, (list, tuple, int, float)) else ""
+    hint = " Pass .to_numpy() of it." if hasattr(value, "to_numpy") else hint
     raise TypeError(f"{name} must be a tensor or a NumPy array, but is of type {type(value).__name__}.{hint}")
 
 

@@ -6,7 +6,7 @@ ascending (``ties="index"``) or descending (``"reverse"``), the same on every de
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import prod
 from numbers import Integral
@@ -253,23 +253,33 @@ def rank_counts(scores: Tensor, target_scores: Tensor) -> tuple[Tensor, Tensor]:
         return (rows > limits).sum(1).view(shape), (rows >= limits).sum(1).view(shape)
     # Comparisons are written to one buffer that stays in the processor's cache, as numbers: vectorised where masks of
     # bytes are not. Its sums are exact, being integers far below 2^24.
-    cells = _CACHED if rows.device.type == "cpu" else 1 << 26
+    cells = _CACHED if rows.is_cpu else 1 << 26
     width = max(1, min(items, cells, 1 << 24))
     height = max(1, cells // width)
     dtype = torch.float32 if rows.is_floating_point() else torch.int64
-    buffer = rows.new_empty((height, width), dtype=dtype)
+    buffer, widened = rows.new_empty((height, width), dtype=dtype), None
+    if rows.is_cpu and rows.element_size() == 2 and rows.is_floating_point():  # processors compare these as float32
+        widened, limits = torch.empty_like(buffer), limits.float()
     above: list[Tensor] = []
     not_below: list[Tensor] = []
-    for band, limit in zip(rows.split(height), limits.split(height), strict=True):
-        for block in band.split(width, dim=1):
-            held = buffer if block.shape == buffer.shape else buffer.view(-1)[: block.numel()].view(block.shape)
-            above.append(torch.gt(block, limit, out=held).sum(1))
-            not_below.append(torch.ge(block, limit, out=held).sum(1))
-    # Either a band is many whole rows, or it is one row in many blocks.
+    blocks: Iterable[tuple[Tensor, Tensor]] = zip(rows.split(height), limits.split(height), strict=True)
+    if width < items:
+        blocks = ((block, limit) for row, limit in blocks for block in row.split(width, dim=1))
+    for block, limit in blocks:
+        held = _start(buffer, block)
+        compared = block if widened is None else _start(widened, block).copy_(block)
+        above.append(torch.gt(compared, limit, out=held).sum(1))
+        not_below.append(torch.ge(compared, limit, out=held).sum(1))
+    # Either a block is many whole rows, or a row is many blocks.
     greater, at_least = (
         torch.cat(sums).view(len(rows), -1 if len(rows) else 1).long().sum(1) for sums in (above, not_below)
     )
     return greater.view(shape), at_least.view(shape)
+
+
+def _start(buffer: Tensor, block: Tensor) -> Tensor:
+    """As much of a buffer as a block fills."""
+    return buffer if block.shape == buffer.shape else buffer[: block.shape[0], : block.shape[1]]
 
 
 def count_true(mask: Tensor) -> Tensor:
@@ -290,4 +300,12 @@ def count_true(mask: Tensor) -> Tensor:
             counts = counts + (lanes >> (8 * lane) & 255).sum(1)
     else:
         counts = counts + head.unflatten(1, (whole // 250, 250)).sum(2, dtype=torch.uint8).sum(1)
+    return counts
+
+
+def count_columns(mask: Tensor) -> Tensor:
+    """How many of each column of a bool ``(Q, N)`` are True: int64 ``(N,)``; bytes are added as in `count_true`."""
+    whole, rows = mask.shape[0] // 250 * 250, mask.view(torch.uint8)
+    bands = rows[:whole].unflatten(0, (whole // 250, 250)).sum(1, dtype=torch.uint8)
+    counts: Tensor = bands.sum(0) + rows[whole:].sum(0, dtype=torch.uint8)
     return counts

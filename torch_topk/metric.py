@@ -6,15 +6,15 @@ import inspect
 import re
 from abc import abstractmethod
 from ast import literal_eval
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from typing_extensions import Unpack, override
 
-from torch_topk.inputs import Cutoffs, nearest, read_cutoffs
-from torch_topk.packed import POLICY_NAMES, PackedMetric, Policies, PolicyOptions, split_policies
+from torch_topk.inputs import Cutoffs, is_single, nearest, read_cutoffs
+from torch_topk.packed import PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
 
 
@@ -70,7 +70,16 @@ class TopKMetric(PackedMetric):
         self.options, self.given = options, frozenset(given)
         for name, value in options.items():
             setattr(self, name, value)
-        self._one = k is None or isinstance(k, int) or getattr(k, "ndim", 1) == 0
+        self._one = is_single(k)
+
+    def prepare(self, device: torch.device) -> None:
+        """Copy to a device what the metric holds of items, so that no update waits for it."""
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
+        super()._apply(fn, exclude_state)
+        self.prepare(self.device)
+        return self
 
     @abstractmethod
     def per_query(self, ranking: Ranking) -> Tensor:
@@ -88,12 +97,11 @@ class TopKMetric(PackedMetric):
         """For a mean over queries: the value and 1, or 0 and 0 where an empty query is skipped."""
         values, policy = self.per_query(ranking), self.policies.empty
         if policy in {"zero", "error"}:
-            return values, ranking.ones().expand_as(values)
+            return values, ranking.ones()
         empty = self.is_empty(ranking)
         fill = {"one": 1.0, "nan": float("nan")}.get(policy, 0.0)
         num = torch.where(empty, fill, values)
-        den = (~empty).to(num.dtype) if policy == "skip" else ranking.ones()
-        return num, den.expand_as(num)
+        return num, (~empty).to(num.dtype) if policy == "skip" else ranking.ones()
 
     @override
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
@@ -147,13 +155,7 @@ class TopKMetric(PackedMetric):
     def __repr__(self) -> str:
         k = self.cutoffs[0] if self._one else list(self.cutoffs)
         shown = [f"k={k!r}", *(f"{name}={value!r}" for name, value in self.options.items())]
-        default = Policies()
-        shown += [
-            f"{name}={getattr(self.policies, name)!r}"
-            for name in POLICY_NAMES
-            if getattr(self.policies, name) != getattr(default, name)
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return f"{type(self).__name__}({', '.join([*shown, *self.policies.changed()])})"
 
 
 registry: dict[str, type[TopKMetric]] = {}
@@ -177,7 +179,7 @@ def find(name: str) -> type[TopKMetric]:
     raise ValueError(f"{name!r} is no metric.{nearest(key, _by_name)} Known are {', '.join(registry)}.")
 
 
-def options_of(cls: type[TopKMetric]) -> list[str]:
+def options_of(cls: type[PackedMetric]) -> list[str]:
     """The names of a metric's own options: the keyword arguments of its ``__init__``."""
     parameters = inspect.signature(cls).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]

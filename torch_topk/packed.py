@@ -89,6 +89,14 @@ class Policies:
                     f"{name} must be an int{'' if least is None else f' of at least {least}'}, but is {value!r}."
                 )
 
+    def changed(self) -> list[str]:
+        """The fields that differ from the defaults, as keyword arguments are written."""
+        return [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+
 
 POLICY_NAMES = tuple(field.name for field in fields(Policies))
 
@@ -144,7 +152,10 @@ class PackedMetric(Metric):
 
     @abstractmethod
     def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        """Return numerators and denominators of each query, ``(Q, columns)`` each, empty queries settled."""
+        """Return numerators and denominators of each query, empty queries settled.
+
+        They are ``(Q, columns)``; denominators that are the same for all columns may be ``(Q, 1)``.
+        """
 
     @abstractmethod
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
@@ -237,28 +248,45 @@ class PackedMetric(Metric):
         )
 
     def _batch_sums(self, *args: Any, **kwargs: Any) -> Tensor:
-        ranking, policies = self.rank(*args, **kwargs), self.policies
+        ranking, samples = self._batch(*args, **kwargs)
+        sums = self._sums_of(ranking)
+        self._position += samples  # nothing can fail from here on
+        return sums
+
+    def _batch(self, *args: Any, **kwargs: Any) -> tuple[Ranking, int]:
+        """Rank a batch and leave out a sampler's repeats; how many samples it held with them."""
+        ranking = self.rank(*args, **kwargs)
         if ranking.ids.device != self.device:
             raise RuntimeError(
                 f"the scores are on {ranking.ids.device}, but this {type(self).__name__} is on {self.device}: "
                 f"move it with .to({str(ranking.ids.device)!r})."
             )
         samples = ranking.samples
-        if policies.dataset_size is not None:
-            ranking = ranking.first(self._unrepeated(samples, policies.dataset_size))
+        if self.policies.dataset_size is not None:
+            ranking = ranking.first(self._unrepeated(samples, self.policies.dataset_size))
+        return ranking, samples
+
+    def _sums_of(self, ranking: Ranking) -> Tensor:
+        """The pack of a batch."""
+        policies = self.policies
         num, den = self.ratios(ranking)
-        weight = ranking.weights[:, None]
-        num = torch.where(weight > 0, weight * num, 0.0)  # a query that does not count may be NaN
-        den = weight * den
-        parts = [den.sum(0), num.sum(0), (den * den).sum(0), (den * num).sum(0), (num * num).sum(0)]
+        if den is ranking.ones() and not ranking.weighted:  # a mean over queries that count alike
+            queries, total = den.sum(0), num.sum(0)
+            sums = [queries, total, queries, total]
+        else:
+            weight = ranking.weights[:, None]
+            queries = (weight > 0).sum(0).to(weight.dtype)
+            num = torch.where(weight > 0, weight * num, 0.0)  # a query that does not count may be NaN
+            den = weight * den
+            sums = [each.sum(0) for each in (den, num, den * den, den * num)]
+        parts = [each.expand(self._columns) for each in (*sums, (num * num).sum(0))]
         if policies.validate == "off":
-            faults = weight.new_zeros(len(FAULTS))
+            faults = num.new_zeros(len(FAULTS))
         else:
             faults = ranking.fault_counts(self.faults(ranking))
             if policies.validate == "now":
                 raise_faults(faults.tolist(), type(self).__name__)
-        self._position += samples  # nothing can fail from here on
-        return torch.cat([*parts, (weight > 0).sum(0).to(num.dtype), faults])
+        return torch.cat([*parts, queries, faults])
 
     def _accept(self, ranking: Ranking, **others: Any) -> None:
         """Refuse a Ranking that another tie rule or depth made, and arguments that it holds already."""
@@ -320,8 +348,8 @@ class PackedMetric(Metric):
         # They are part of the reduced sums, so all ranks raise together.
         wrapped = super()._wrap_compute(compute)
 
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            values = wrapped(*args, **kwargs)
+        def reduce(*args: Any, **kwargs: Any) -> Tensor:
+            values: Tensor = wrapped(*args, **kwargs)
             wanted = self.policies.validate != "off" and not self._checked
             if wanted and self._reduced is not None and self._reduced.device.type != "meta":
                 try:
@@ -330,9 +358,13 @@ class PackedMetric(Metric):
                     self._computed = None
                     raise
                 self._checked = True
-            return self._present(values.reshape(-1))
+            return values.reshape(-1)
 
-        return checked
+        def present(*args: Any, **kwargs: Any) -> Any:
+            return self._present(reduce(*args, **kwargs))
+
+        present.reduce = reduce  # type: ignore[attr-defined]  # for what reads the sums themselves
+        return present
 
     def _values(self, sums: Tensor) -> Tensor:
         den, num = sums[: self._columns], sums[self._columns : 2 * self._columns]
@@ -360,9 +392,9 @@ class PackedMetric(Metric):
             raise ValueError(f"level must be between 0 and 1, but is {level!r}.")
         if self._reduced is None:
             self._computed = None
-        self.compute()
+        self.compute.reduce()  # type: ignore[attr-defined]
         sums = self._reduced
-        assert sums is not None  # noqa: S101 - compute() has set it
+        assert sums is not None  # noqa: S101 - that has set it
         den, num, den2, cross, num2 = sums[: 5 * self._columns].view(5, self._columns)
         theta, n = num / den, den * den / den2
         spread = (num2 - 2 * theta * cross + theta * theta * den2).clamp(min=0)
@@ -451,6 +483,7 @@ class PackedMetric(Metric):
     ) -> None:
         mine = prefix + self._state
         found = mine in state_dict
+        missing_keys += [prefix + name for name in self._defaults if found and prefix + name not in state_dict]
         position = state_dict.pop(f"{mine}_position", None)
         others = [key for key in state_dict if key.startswith(f"{prefix}sums_") and not key.startswith(mine)]
         if others:
@@ -460,14 +493,16 @@ class PackedMetric(Metric):
         )
         if not found:
             return
-        sums = self._sums.to(self.device, sum_dtype(self.device))
         kept_by_first = self.sync_on_compute and self._distributed()
-        if kept_by_first and torch.distributed.get_rank(self.process_group) != 0:
-            sums = torch.zeros_like(sums)
-        self._sums = sums
+        self._take_loaded(keep=not kept_by_first or torch.distributed.get_rank(self.process_group) == 0)
         self._position = 0 if position is None else int(position)
         self._update_count = max(1, self._update_count)
         self._forget()
+
+    def _take_loaded(self, *, keep: bool) -> None:
+        """Take up the state of a checkpoint, or start from zero where another rank does."""
+        sums = self._sums.to(self.device, sum_dtype(self.device))
+        self._sums = sums if keep else torch.zeros_like(sums)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
         # Moving to a device keeps the type of sums and values, whatever .half() or .to(torch.bfloat16) says.

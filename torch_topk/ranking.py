@@ -6,7 +6,7 @@ ids out of range, repeats) is counted on the device, and read where the device i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
 from types import MappingProxyType
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_topk.gain import Gain, is_relevant
 from torch_topk.inputs import (
     CHOICES,
     FAULTS,
@@ -28,9 +29,11 @@ from torch_topk.inputs import (
     require_integer,
 )
 from torch_topk.kernels import lowest, orderable, reads_little, sum_dtype, topk
-from torch_topk.relevance import Gain, Relevance, is_relevant
+from torch_topk.relevance import Relevance
 
 _MANY = 1 << 13  # cut-offs times ranks from which sums are read off one cumulative sum
+_MOST_KEPT = 64
+_kept: dict[object, Tensor] = {}  # tables that hold nothing of a batch, on the CPU
 
 
 class Ranking:
@@ -43,6 +46,7 @@ class Ranking:
     Attributes:
         ids: int64 ``(Q, W)``: the item at each rank, -1 where a rank holds none. W is at most the depth.
         weights: ``(Q,)``: what each query counts; 0 for one that counts nowhere.
+        weighted: Whether a weight may be other than 1.
         relevance: The truth, one row a query.
         ties: The tie rule of the order; None where the order was given.
         depth: How many ranks were asked for; None where the lists are whole.
@@ -55,7 +59,7 @@ class Ranking:
         ids: Tensor,
         relevance: Relevance,
         *,
-        weights: Tensor,
+        weights: Tensor | None,
         ties: str | None,
         depth: int | None,
         shape: tuple[int, ...],
@@ -63,7 +67,10 @@ class Ranking:
         pool_holds: str,
         faults: dict[str, Tensor],
     ) -> None:
-        self.ids, self.relevance, self.weights = ids, relevance, weights
+        self.ids, self.relevance = ids, relevance
+        self.weighted = weights is not None
+        dtype = sum_dtype(ids.device)
+        self.weights = torch.ones(ids.shape[0], dtype=dtype, device=ids.device) if weights is None else weights
         self.ties, self.depth, self.shape, self.faults = ties, depth, shape, faults
         self._pool, self._pool_holds = pool, pool_holds  # the candidates: scores (Q, N), or whole lists of ids
         self._tables: dict[object, Tensor] = {}
@@ -263,21 +270,19 @@ class Ranking:
         **rest: Any,
     ) -> Ranking:
         """What both constructors end with: the weights, and the faults if they are wanted now."""
-        dtype = sum_dtype(ids.device)
-        if weights is None:
-            read = torch.ones(ids.shape[0], dtype=dtype, device=ids.device)
-        else:
+        read: Tensor | None = None
+        if weights is not None:
             read = as_tensor("weights", weights, ids.device)
             if read.shape not in (shape, ids.shape[:1]) or read.is_complex():
                 raise ValueError(
                     f"weights must be a real number a query, of shape {shape}, but are {read.dtype} "
                     f"of shape {tuple(read.shape)}."
                 )
-            read = read.reshape(-1).to(dtype)
+            read = read.reshape(-1).to(sum_dtype(ids.device))
             if validate != "off":
                 faults["weights"] = (~((read >= 0) & (read < torch.inf))).sum()
         if counted is not None:
-            read = torch.where(counted, read, 0.0)
+            read = counted.to(sum_dtype(ids.device)) if read is None else read.masked_fill(~counted, 0)
         ranking = cls(ids, relevance, weights=read, faults=faults, shape=shape, **rest)
         if validate == "now":
             ranking.check()
@@ -296,7 +301,7 @@ class Ranking:
         return Ranking(
             self.ids[:queries],
             self.relevance[:queries],
-            weights=self.weights[:queries],
+            weights=self.weights[:queries] if self.weighted else None,
             ties=self.ties,
             depth=self.depth,
             shape=(samples, *self.shape[1:]),
@@ -328,6 +333,23 @@ class Ranking:
             self._tables[key] = make()
         return self._tables[key]
 
+    def _always(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+        """A table that holds nothing of the batch, kept for the next one where it is small and plain memory.
+
+        On a GPU it may belong to a graph that is being captured, and under a compiler or on fake tensors to a trace.
+        """
+        if not self.ids.is_cpu or type(self.ids) is not Tensor or torch.compiler.is_compiling():
+            return self._once(key, make)
+        table = _kept.get(key)
+        if table is None:
+            with torch.inference_mode(mode=False):
+                table = self._once(key, make)
+            if table.numel() <= _MANY:
+                if len(_kept) >= _MOST_KEPT:
+                    _kept.clear()
+                _kept[key] = table
+        return table
+
     def gains(self) -> Tensor:
         """The gain at each rank in its own type, ``(Q, W)``; 0 where the item is not listed or there is none."""
         return self._once("gains", lambda: self.relevance.gains_of(self.ids))
@@ -336,14 +358,21 @@ class Ranking:
         """1 at each rank that holds a relevant item, ``(Q, W)``."""
 
         def compare() -> Tensor:
-            return is_relevant(self.gains(), min_relevance).to(self.weights.dtype)
+            gains = self.gains()
+            binary = gains.dtype == torch.bool and min_relevance is None  # compared already
+            return (gains if binary else is_relevant(gains, min_relevance)).to(self.weights.dtype)
 
         return self._once(("hits", min_relevance), compare)
 
     def hits_at(self, cutoffs: Cutoffs, min_relevance: float | None = None) -> Tensor:
         """The number of relevant items among the first k, ``(Q, len(cutoffs))``."""
-        key = ("hits_at", cutoffs, min_relevance)
-        return self._once(key, lambda: self.sum_at(self.hits(min_relevance), cutoffs))
+
+        def count() -> Tensor:
+            if cutoffs == (None,):
+                return self.hits(min_relevance).sum(1, keepdim=True)
+            return self._at(self.cumulative_hits(min_relevance), cutoffs)
+
+        return self._once(("hits_at", cutoffs, min_relevance), count)
 
     def retrieved_at(self, cutoffs: Cutoffs) -> Tensor:
         """The number of items among the first k ranks, ``(Q, len(cutoffs))``."""
@@ -364,27 +393,34 @@ class Ranking:
 
     def ones(self) -> Tensor:
         """1 a query, ``(Q, 1)``."""
-        return self._once("ones", lambda: torch.ones_like(self.weights)[:, None])
+        return self._once("ones", lambda: (torch.ones_like(self.weights) if self.weighted else self.weights)[:, None])
 
     def cutoffs(self, cutoffs: Cutoffs) -> Tensor:
         """The cut-offs as numbers: ``(1, len(cutoffs))``; for the whole list its length, ``(Q, 1)``."""
         if cutoffs == (None,):
             return self.retrieved_at(cutoffs)
 
-        def fill() -> Tensor:
-            ones = self.weights.new_ones(1)  # a kernel's argument, where a list would be copied from the host
-            return torch.cat([ones * k for k in cutoffs if k is not None])[None, :]
-
-        return self._once(("cutoffs", cutoffs), fill)
+        return self._always(("cutoffs", cutoffs), lambda: self._numbers(self.weights, cutoffs)[None, :])
 
     def capped(self, cutoffs: Cutoffs, min_relevance: float | None = None) -> Tensor:
         """min(k, R): how many of the first k places can hold a relevant item, ``(Q, len(cutoffs))``."""
         relevant = self.num_relevant(min_relevance)
-        return relevant if cutoffs == (None,) else torch.minimum(self.cutoffs(cutoffs), relevant)
+        if cutoffs == (None,):
+            return relevant
+        key = ("capped", cutoffs, min_relevance)
+        return self._once(key, lambda: torch.minimum(self.cutoffs(cutoffs), relevant))
 
     def worths(self, gain: Gain) -> Tensor:
         """What the item at each rank is worth, ``(Q, W)``."""
-        return self._once(("worths", gain), lambda: gain(self.gains()))
+
+        def look_up() -> Tensor:
+            return self.hits(gain.min_relevance) if self.worth_one(gain) else gain(self.gains(), self.ids)
+
+        return self._once(("worths", gain), look_up)
+
+    def worth_one(self, gain: Gain) -> bool:
+        """Whether each relevant item is worth 1."""
+        return gain.name == "binary" or (gain.name in {"linear", "exp"} and self.gains().dtype == torch.bool)
 
     def best_worths(self, gain: Gain, pool: str, depth: int | None) -> Tensor:
         """The largest worths a query could have shown, descending: of all relevant items, or of its candidates."""
@@ -412,38 +448,59 @@ class Ranking:
 
     def sum_at(self, table: Tensor, cutoffs: Cutoffs) -> Tensor:
         """Sums of the first k columns of a ``(Q, W)`` table, for each k: ``(Q, len(cutoffs))``."""
+        if cutoffs == (None,):
+            return table.sum(1, keepdim=True)
         width = table.shape[1]
-        ends = [width if k is None else min(k, width) for k in cutoffs]
-        if len(ends) * width > _MANY:
-            sums = torch.nn.functional.pad(table.cumsum(1), (1, 0))
-            return torch.stack([sums[:, end] for end in ends], dim=1)
+        if table.is_cpu or len(cutoffs) * width > _MANY:
+            return self._at(table.cumsum(1), cutoffs)
+        # Elsewhere a cumulative sum is not deterministic. Nor is this a product, in which 0 times an infinite gain
+        # would spoil smaller k.
+        within = self._always(("within", width, cutoffs), lambda: self.ranks(width) <= self.cutoffs(cutoffs).T)
+        return torch.where(within, table[:, None, :], 0.0).sum(2)
 
-        def within() -> Tensor:
-            if cutoffs == (None,):
-                return torch.ones((1, width), dtype=torch.bool, device=table.device)
-            return self.ranks(width) <= self.cutoffs(cutoffs).T
+    def _at(self, sums: Tensor, cutoffs: Cutoffs) -> Tensor:
+        """Of sums down to each rank, ``(Q, W)``, those at the cut-offs, ``(Q, len(cutoffs))``."""
+        width = sums.shape[1]
+        if width == 0:
+            return sums.new_zeros((sums.shape[0], len(cutoffs)))
+        last = tuple(min(k, width) - 1 for k in cutoffs if k is not None)
+        return sums.index_select(1, self._always(("last", last), lambda: self._numbers(self.ids, last)))
 
-        # Neither a product, in which 0 times an infinite gain would spoil smaller k, nor a cumulative sum, which is
-        # not deterministic on every device.
-        return torch.where(self._once(("within", width, cutoffs), within), table[:, None, :], 0.0).sum(2)
+    @staticmethod
+    def _numbers(like: Tensor, numbers: Iterable[int | None]) -> Tensor:
+        """Numbers as a tensor, by kernels' arguments: a list would be copied from the host."""
+        # Not made from the batch, whose tensors may be wrapped, as under vmap: some of these are kept.
+        dtype, device = like.dtype, like.device
+        return torch.cat(
+            [torch.full((1,), number, dtype=dtype, device=device) for number in numbers if number is not None]
+        )
 
     def ranks(self, width: int) -> Tensor:
         """1, 2, ..., width, as ``(width,)``."""
-        return self._once(
+        return self._always(
             ("ranks", width),
             lambda: torch.arange(1, width + 1, device=self.ids.device, dtype=self.weights.dtype),
         )
 
     def discounts(self, width: int) -> Tensor:
         """1 / log2(rank + 1) at each rank, as ``(width,)``."""
-        return self._once(("discounts", width), lambda: (self.ranks(width) + 1).log2().reciprocal())
+        return self._always(("discounts", width), lambda: (self.ranks(width) + 1).log2().reciprocal())
+
+    def first_discounts(self, count: Tensor, most: int) -> Tensor:
+        """The sum of the discounts of as many first ranks as counted, up to ``most``: of the shape of the counts."""
+        sums = self._always(
+            ("first discounts", most), lambda: torch.nn.functional.pad(self.discounts(most).cumsum(0), (1, 0))
+        )
+        return sums[count.long()]
 
     def cumulative_hits(self, min_relevance: float | None = None) -> Tensor:
         """The number of relevant items down to each rank, ``(Q, W)``."""
 
         def accumulate() -> Tensor:
-            hits = self.hits(min_relevance)  # integers: their cumulative sum is deterministic on CUDA too
-            return hits.to(torch.int32).cumsum(1).to(hits.dtype)
+            hits = self.hits(min_relevance)
+            if hits.is_cpu:
+                return hits.cumsum(1)
+            return hits.to(torch.int32).cumsum(1).to(hits.dtype)  # of integers it is deterministic on CUDA too
 
         return self._once(("cumulative", min_relevance), accumulate)
 

@@ -7,84 +7,25 @@ A storage answers a handful of questions (`gains_of`, `num_relevant`, `best_gain
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from torch_topk.gain import Gain, is_relevant
 from torch_topk.inputs import Array, as_tensor, require_integer
-from torch_topk.kernels import count_true, lowest, may_branch, orderable, sum_dtype
+from torch_topk.kernels import count_columns, count_true, lowest, may_branch, orderable, sum_dtype
 
 Rows: TypeAlias = slice | Sequence[int] | Array
 
 _NO_ITEM = torch.iinfo(torch.int64).max  # sorts behind every id
-
-
-def is_relevant(gains: Tensor, min_relevance: float | None) -> Tensor:
-    """Where a gain counts as relevant: above 0, or at least ``min_relevance``."""
-    return gains > 0 if min_relevance is None else gains >= min_relevance
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a grade is worth in a discounted sum: a name (linear, exp, binary) or a mapping of grades.
-
-    linear is max(g, 0) (Järvelin & Kekäläinen 2002), exp is 2^max(g, 0) - 1 (Burges 2005), binary is 1 for a
-    relevant item. A mapping gives each grade its own worth; a positive grade that it lacks is a fault.
-    """
-
-    name: str
-    grades: tuple[tuple[float, float], ...] = ()
-    min_relevance: float | None = None
-
-    @classmethod
-    def of(cls, gain: str | Mapping[float, float], min_relevance: float | None = None) -> Gain:
-        """Read the user's ``gain=``; raises ValueError for what is neither a name nor a sensible mapping."""
-        if isinstance(gain, Mapping):
-            if not all(isinstance(number, Real) for pair in gain.items() for number in pair):
-                raise ValueError(f"gain must map grades to numbers, but is {dict(gain)!r}.")
-            grades = tuple(sorted((float(grade), float(worth)) for grade, worth in gain.items()))
-            if not grades or any(not 0 <= worth < float("inf") for _, worth in grades):
-                raise ValueError(f"gain must map grades to finite numbers of at least 0, but is {dict(gain)!r}.")
-            if any(worth != 0 for grade, worth in grades if grade <= 0):
-                raise ValueError(
-                    f"gain must map grades of 0 or less, which no relevant item has, to 0, but is {dict(gain)!r}."
-                )
-            return cls("mapping", grades)
-        if not isinstance(gain, str) or gain not in {"linear", "exp", "binary"}:
-            raise ValueError(f"gain must be 'linear', 'exp', 'binary' or a mapping of grades, but is {gain!r}.")
-        return cls(gain, min_relevance=min_relevance if gain == "binary" else None)
-
-    def __call__(self, gains: Tensor) -> Tensor:
-        """What each grade is worth; the same shape, in the type that sums are kept in."""
-        if self.name == "binary":
-            return is_relevant(gains, self.min_relevance).to(sum_dtype(gains.device))
-        worths = gains.to(sum_dtype(gains.device))
-        if self.name == "linear":
-            return worths.clamp(min=0)
-        if self.name == "exp":
-            return torch.exp2(worths.clamp(min=0)) - 1
-        worths = torch.where(gains.isnan(), torch.nan, torch.zeros_like(worths))
-        for grade, worth in self.grades:  # compared in the gains' own type, where .1 is the nearest number to .1
-            worths = torch.where(gains == grade, worth, worths)
-        return worths
-
-    def lacks(self, gains: Tensor) -> Tensor:
-        """Where a positive grade has no worth in the mapping."""
-        known = torch.zeros_like(gains, dtype=torch.bool)
-        for grade, _ in self.grades:
-            known |= gains == grade
-        return (gains > 0) & ~known
-
-    @property
-    def monotone(self) -> bool:
-        """Whether a higher grade is never worth less, so that the best grades are the best worths."""
-        worths = [worth for _, worth in self.grades]
-        return worths == sorted(worths)
+_BAND = 1 << 22  # gains whose worths are laid out at a time
+_SHORT = 16  # ids of a list that are sooner compared with each id sought than searched
+_PAIRS = 512  # of them in a query, so that they take little memory
 
 
 class Relevance(ABC):
@@ -243,6 +184,10 @@ class Relevance(ABC):
         """Count the relevant items of each query: int64 ``(Q,)``."""
 
     @abstractmethod
+    def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:
+        """Add to each item's count ``(N,)``, in place, the counted queries (bool ``(Q,)``) to which it is relevant."""
+
+    @abstractmethod
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         """Return the k largest worths of each query, descending: ``(Q, W)``, W <= k, padded with 0."""
 
@@ -355,6 +300,9 @@ class _Dense(Relevance):
             return self._count()
         return count_true(is_relevant(self.gains, min_relevance))
 
+    def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:
+        into += count_columns(is_relevant(self.gains, min_relevance) & counted[:, None])
+
     def _count(self) -> Tensor:
         """How many gains of a mask are True: one read of it, whoever asks first."""
         if self._counted is None:
@@ -373,11 +321,13 @@ class _Dense(Relevance):
 
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         width = self.gains.shape[1] if k is None else min(k, self.gains.shape[1])
-        if self.is_mask:
+        if self.is_mask and gain.items is None:
             return _ones_first(self._count(), width, gain)
         if gain.monotone:
-            return gain(self.gains.topk(width, dim=1).values)
-        return gain(self.gains).topk(width, dim=1).values
+            return gain(*self.gains.topk(width, dim=1))
+        ids = torch.arange(self.gains.shape[1], device=self.device)
+        bands = self.gains.split(max(1, _BAND // max(self.gains.shape[1], 1)))  # worths take more room than gains
+        return torch.cat([gain(band, ids.expand_as(band)).topk(width, dim=1).values for band in bands])
 
     def contains(self, ids: Tensor) -> Tensor:
         return self.gains_of(ids) != 0
@@ -406,7 +356,7 @@ class _Dense(Relevance):
 
 def _ones_first(count: Tensor, width: int, gain: Gain) -> Tensor:
     places = torch.arange(width, device=count.device) < count[:, None]
-    return gain(places.to(sum_dtype(count.device)))
+    return gain(places.to(sum_dtype(count.device)), places)
 
 
 class _Padded(Relevance):
@@ -427,8 +377,9 @@ class _Padded(Relevance):
         negative = (ids < 0) | (ids == _NO_ITEM)
         absent = negative
         if padding is not None:
-            absent = negative | (ids == padding)
-            negative = negative & (ids != padding)
+            padded = ids == padding
+            absent = negative if padding < 0 else negative | padded
+            negative = negative & ~padded
         ids = torch.where(absent, _NO_ITEM, ids).contiguous()
         if ids.shape[1] > 1:
             if gains is None:
@@ -438,7 +389,7 @@ class _Padded(Relevance):
                 ids, order = ids.gather(1, order).sort(dim=1, stable=True)
                 gains = gains.gather(1, order)
         valid = ids != _NO_ITEM
-        valid[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+        valid[:, 1:].logical_and_(ids[:, 1:] != ids[:, :-1])
         return cls(ids, gains, valid, negative.any(1))
 
     @property
@@ -469,19 +420,31 @@ class _Padded(Relevance):
         return self.gains.gather(1, place).masked_fill(~found, 0)
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
+        if self.gains is None and (min_relevance is None or min_relevance <= 1):
+            return self.valid.sum(1)
         gains = self.valid if self.gains is None else self.gains
         return (self.valid & is_relevant(gains, min_relevance)).sum(1)
 
+    def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:
+        gains = self.valid if self.gains is None else self.gains
+        _add_up(into, self.ids, self.valid & is_relevant(gains, min_relevance) & counted[:, None])
+
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         width = self.ids.shape[1] if k is None else min(k, self.ids.shape[1])
-        if self.gains is None:
+        if self.gains is None and gain.items is None:
             return _ones_first(self.valid.sum(1), width, gain)
-        return torch.where(self.valid, gain(self.gains), 0.0).topk(width, dim=1).values
+        gains = self.valid if self.gains is None else self.gains
+        return torch.where(self.valid, gain(gains, self.ids), 0.0).topk(width, dim=1).values
 
     def contains(self, ids: Tensor) -> Tensor:
         if self.ids.shape[1] == 0:
             return torch.zeros_like(ids, dtype=torch.bool)
-        return self._find(ids)[1]
+        length = self.ids.shape[1]
+        if not 1 < length <= _SHORT or length * ids.shape[1] > _PAIRS:
+            return self._find(ids)[1]
+        # Every pair is compared, in integers: a kernel that writes masks is not vectorised.
+        listed = self.ids.masked_fill(~self.valid, _NO_ITEM)
+        return (listed[:, :, None] ^ ids[:, None]).eq_(0).sum(1).bool()
 
     def to(self, device: torch.device | str) -> Relevance:
         gains, labels = (None if part is None else part.to(device) for part in (self.gains, self.labels))
@@ -525,6 +488,12 @@ class _Padded(Relevance):
         if self.gains is None or not self.gains.is_floating_point():
             return None
         return (~self.gains.isfinite() & self.valid).any(1).sum()
+
+
+def _add_up(into: Tensor, ids: Tensor, marked: Tensor) -> None:
+    """Add 1 to the place of each id that is marked, and in range."""
+    places, inside = _lookup(into, ids)
+    into.scatter_add_(0, places.reshape(-1), (marked & inside).reshape(-1).long())
 
 
 def _masked(mask: Tensor, ids: Tensor) -> Tensor:
@@ -615,13 +584,29 @@ class _Csr(Relevance):
         return self.entries.gains[place].masked_fill(~found, 0)
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
+        return self._count(("relevant", min_relevance), lambda: self._relevant(min_relevance))
+
+    def _relevant(self, min_relevance: float | None) -> Tensor:
+        """Which entries count as relevant."""
         entries = self.entries
+        gains = entries.valid if entries.gains is None else entries.gains
+        return entries.valid & is_relevant(gains, min_relevance)
 
-        def relevant() -> Tensor:
-            gains = entries.valid if entries.gains is None else entries.gains
-            return entries.valid & is_relevant(gains, min_relevance)
-
-        return self._count(("relevant", min_relevance), relevant)
+    def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:
+        entries = self.entries
+        if entries.key.shape[0] == 0:
+            return
+        if self.num_queries * entries.longest < entries.key.shape[0]:  # a few rows of many: their entries alone
+            places, inside = self._places(entries.longest)
+            marked = inside & counted[:, None] & entries.valid[places]
+            if entries.gains is not None:
+                marked &= is_relevant(entries.gains[places], min_relevance)
+            _add_up(into, entries.item[places], marked)
+        else:  # each entry as often as its row is here and counts
+            times = torch.zeros_like(entries.start[:-1]).scatter_add_(0, self.rows, counted.long())
+            marked = times[entries.query] * self._relevant(min_relevance)
+            places, inside = _lookup(into, entries.item)
+            into.scatter_add_(0, places, marked * inside)
 
     def _count(self, name: object, mark: Callable[[], Tensor]) -> Tensor:
         """How many entries of each row are marked; summed once for the data set and read off for a slice."""
@@ -634,10 +619,11 @@ class _Csr(Relevance):
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         entries = self.entries
         width = entries.longest if k is None else min(k, entries.longest)
-        if entries.gains is None:
+        if entries.gains is None and gain.items is None:
             return _ones_first(self.num_relevant(), width, gain)
         if gain not in entries.cache:
-            worth = torch.where(entries.valid, gain(entries.gains), 0.0)
+            gains = entries.valid if entries.gains is None else entries.gains
+            worth = torch.where(entries.valid, gain(gains, entries.item), 0.0)
             order = worth.argsort(descending=True, stable=True)
             entries.cache[gain] = worth[order[entries.query[order].argsort(stable=True)]]
         best: Tensor = entries.cache[gain]
@@ -697,6 +683,10 @@ class _Csr(Relevance):
 
     def keep(self, item_mask: Array) -> Relevance:
         entries = self.entries
+        if self.num_queries * entries.longest < entries.key.shape[0]:  # a few rows of many
+            few = self._padded().keep(item_mask)
+            few.width = self.width
+            return few
         valid = entries.valid & _masked(_item_mask(item_mask, self.device), entries.item)
         kept = replace(entries, valid=valid, cache={})
         return _Csr(kept, self.rows, self.width)

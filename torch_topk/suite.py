@@ -43,6 +43,9 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         at: Put between name and cut-off; "_at_" suits loggers that refuse "@".
         kwargs: The fields of `Policies`, defaults for every metric made by name, and torchmetrics' own arguments.
 
+    Attributes:
+        named: The metrics' definitions, each behind the name that its keys begin with; their own states stay empty.
+
     Raises:
         ValueError: For an unknown metric (the nearest name is given), equal keys, or policies that one ranking
             cannot serve.
@@ -74,16 +77,16 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
             raise ValueError("metrics must name at least one metric, but is empty.")
         config = f"{type(self).__name__}{[metric for _, metric in named]}{policies}"
         super().__init__(sum(len(metric.cutoffs) for _, metric in named), config, policies, others)
-        self._named = tuple(named)  # definitions, not submodules: their own states stay empty
+        self.named = tuple(named)  # in a tuple, so that they are no submodules
         self.prefix, self.postfix, self.at = prefix, postfix, at
         self._name_keys()
 
     def _name_keys(self) -> None:
         self._groups = {
             f"{self.prefix}{base}{self.postfix}": [self._key(base, k) for k in metric.cutoffs]
-            for base, metric in self._named
+            for base, metric in self.named
         }
-        keys = [self._key(base, k) for base, metric in self._named for k in metric.cutoffs]
+        keys = [self._key(base, k) for base, metric in self.named for k in metric.cutoffs]
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
             raise ValueError(f"Two metrics have the key {twice[0]!r}: rename one, as in {{'new_name': metric}}.")
@@ -95,7 +98,14 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         return f"{self.prefix}{base}{'' if k is None else f'{self.at}{k}'}{self.postfix}"
 
     def _by_column(self) -> list[TopKMetric]:
-        return [metric for _, metric in self._named for _ in metric.cutoffs]
+        return [metric for _, metric in self.named for _ in metric.cutoffs]
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
+        super()._apply(fn, exclude_state)
+        for _, metric in self.named:
+            metric.prepare(self.device)
+        return self
 
     @classmethod
     def from_config(cls, config: str | PathLike[str] | Mapping[str, Any], **overrides: Any) -> TopKMetrics:
@@ -135,18 +145,21 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
     @property
     def depth(self) -> int | None:
         """How many ranks the deepest metric reads; None for the whole list."""
-        depths = [metric.depth for _, metric in self._named]
+        depths = [metric.depth for _, metric in self.named]
         return None if None in depths else max(depth for depth in depths if depth is not None)
 
     @override
     def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:
-        nums, dens = zip(*(metric.ratios(ranking) for _, metric in self._named), strict=True)
-        return torch.cat(nums, dim=1), torch.cat(dens, dim=1)
+        nums, dens = zip(*(metric.ratios(ranking) for _, metric in self.named), strict=True)
+        num, den = torch.cat(nums, dim=1), dens[0]
+        if any(other is not den for other in dens):
+            den = torch.cat([each.expand_as(own) for own, each in zip(nums, dens, strict=True)], dim=1)
+        return num, den
 
     @override
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
         counts: dict[str, Tensor] = {}
-        for _, metric in self._named:
+        for _, metric in self.named:
             for fault, count in metric.faults(ranking).items():  # of metrics that see the same fault, the most
                 counts[fault] = torch.maximum(counts[fault], count) if fault in counts else count
         return counts
@@ -166,7 +179,7 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
     @property
     def higher_is_better(self) -> bool | None:  # type: ignore[override]
         """True where it holds for every metric; None where they differ."""
-        directions = {metric.higher_is_better for _, metric in self._named}
+        directions = {metric.higher_is_better for _, metric in self.named}
         return directions.pop() if len(directions) == 1 else None
 
     # Like a mapping from keys to metrics, as Lightning's log_dict reads it.
@@ -222,8 +235,8 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         from torch_topk import plot
 
         bounds = (
-            min(metric.bounds[0] for _, metric in self._named),
-            max(metric.bounds[1] for _, metric in self._named),
+            min(metric.bounds[0] for _, metric in self.named),
+            max(metric.bounds[1] for _, metric in self.named),
         )
         if isinstance(val, (list, tuple)):
             lines = {key: torch.stack([step[key] for step in val]) for key in self._keys}
@@ -236,7 +249,7 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
                 bands[group] = torch.stack(low), torch.stack(high)
         curves = {
             group: (metric.cutoffs, torch.stack([val[key] for key in keys]))
-            for (group, keys), (_, metric) in zip(self._groups.items(), self._named, strict=True)
+            for (group, keys), (_, metric) in zip(self._groups.items(), self.named, strict=True)
         }
         return plot.curves(curves, bounds=bounds, bands=bands, ax=ax)
 
@@ -342,6 +355,8 @@ def _read_metric(spec: Any, k: Any, defaults: Mapping[str, Any]) -> tuple[str, T
             if option in PolicyOptions.__annotations__ and option not in POLICY_NAMES:
                 raise ValueError(f"{option} is for the suite, whose state is one, and not for {spec['name']!r} in it.")
         return base, find(name)(k, **{**defaults, **options})
+    if isinstance(spec, Metric):
+        raise TypeError(f"{spec!r} is no metric of queries, which a suite is made of: put it into a MetricCollection.")
     raise TypeError(f"A metric must be a name, a metric, or a mapping with a name and options, but is {spec!r}.")
 
 

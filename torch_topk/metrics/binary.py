@@ -289,9 +289,9 @@ class MRR(TopKMetric, name="mrr", aliases=("rr", "recip_rank")):
 
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance
-        hits = ranking.hits(level)
-        first = hits * (ranking.cumulative_hits(level) == 1)
-        return ranking.sum_at(first / ranking.ranks(hits.shape[1]), self.cutoffs)
+        hits, found = ranking.hits(level), ranking.hits_at(self.cutoffs, level).clamp(max=1)
+        width = hits.shape[1]
+        return found * (hits / ranking.ranks(width)).amax(1, keepdim=True) if width else found
 
 
 class MAP(TopKMetric, name="map", aliases=("ap",)):

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from torch_topk.gain import Gain
 from torch_topk.inputs import read_choice
 from torch_topk.metric import TopKMetric
 from torch_topk.packed import PolicyOptions
 from torch_topk.ranking import Ranking
-from torch_topk.relevance import Gain
 
 GainOption: TypeAlias = Literal["linear", "exp", "binary"] | Mapping[float, float]
 
@@ -132,6 +132,13 @@ class NDCG(_Discounted, name="ndcg"):
         super().__init__(k, {"gain": gain, "ideal": ideal}, **kwargs)
 
     def per_query(self, ranking: Ranking) -> Tensor:
+        ideal = self._ideal_dcg(ranking)
+        return self.dcg(ranking) / ideal.clamp(min=torch.finfo(ideal.dtype).tiny)  # where it is 0, so is the sum
+
+    def _ideal_dcg(self, ranking: Ranking) -> Tensor:
+        gain, most = self._gain, self.depth
+        if self.ideal == "relevant" and most and ranking.worth_one(gain) and ranking.ids.is_cpu:
+            # The same sums in the same order as those of a perfect list, where sums are cumulative.
+            return ranking.first_discounts(ranking.capped(self.cutoffs, gain.min_relevance), most)
         best = self.best(ranking)
-        ideal = ranking.sum_at(best * ranking.discounts(best.shape[1]), self.cutoffs)
-        return torch.where(ideal > 0, self.dcg(ranking) / ideal, 0.0)
+        return ranking.sum_at(best * ranking.discounts(best.shape[1]), self.cutoffs)
