@@ -12,8 +12,13 @@ import torch
 from torch import Tensor
 
 import torch_topk as tt
+from torch_topk.metric import options_of
 
 TABLE = {1: 0.2, 2: 0.5, 3: 2.5}
+PROPENSITIES = 1 / (1 + torch.arange(1 << 14).remainder(7))
+REQUIRED = {"propensities": PROPENSITIES}
+"""Options without which a metric cannot be made, a number for each item: a new one has its line here."""
+
 Cutoffs = tuple[int, ...] | None
 
 
@@ -32,9 +37,16 @@ def option_values(cls: type[tt.TopKMetric]) -> dict[str, list[Any]]:
             found.append(TABLE)
         if float in kinds:
             found += [parameter.default / 2, parameter.default * 2]
-        assert found, f"No values are known for {cls.__name__}'s option {name}: teach this function its type."
-        values[name] = list(dict.fromkeys(found)) if TABLE not in found else found
+        if name in REQUIRED:
+            found.append(REQUIRED[name])
+        assert found, f"No values are known for {cls.__name__}'s option {name}: teach this function, or REQUIRED."
+        values[name] = found
     return values
+
+
+def show(value: object) -> str:
+    """An option's value in a test's id."""
+    return "table" if isinstance(value, (Mapping, Tensor)) else str(value)
 
 
 def _specs() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -42,7 +54,7 @@ def _specs() -> Iterator[tuple[str, dict[str, Any]]]:
         options = option_values(cls)
         for values in itertools.product(*options.values()):
             chosen = dict(zip(options, values, strict=True))
-            shown = ",".join("table" if value is TABLE else str(value) for value in values)
+            shown = ",".join(show(value) for value in values)
             yield f"{name}({shown})" if shown else name, {"name": name, **chosen}
 
 
@@ -54,6 +66,16 @@ def definitions(empty: str = "zero") -> dict[str, dict[str, Any]]:
     """Those that go with a policy for empty queries: pooled counts have no value of one query to set."""
     unpooled = empty in {"one", "nan"}
     return {key: spec for key, spec in DEFINITIONS.items() if not (unpooled and spec.get("average") == "micro")}
+
+
+def required(name: str) -> dict[str, Any]:
+    """What a metric cannot do without."""
+    return {option: REQUIRED[option] for option in options_of(tt.registry[name]) if option in REQUIRED}
+
+
+def make(name: str, k: Any = 10, **options: Any) -> tt.TopKMetric:
+    """The metric of a name, as it is but for what it cannot do without."""
+    return tt.registry[name](k, **required(name), **options)
 
 
 def metric_of(spec: Mapping[str, Any], k: Cutoffs, **policies: Any) -> tt.TopKMetric:
@@ -75,9 +97,21 @@ def everything(k: Cutoffs = (1, 3), **policies: Any) -> tt.TopKMetrics:
     return suite
 
 
-def report(*batches: Mapping[str, Any], k: Cutoffs = (1, 3), **policies: Any) -> dict[str, Tensor]:
+def reordered(order: Tensor, k: Cutoffs, **policies: Any) -> tt.TopKMetrics:
+    """A suite of every definition for items in another order, which their numbers follow."""
+    specs = definitions(policies.get("empty", "zero"))
+    moved = {
+        key: {option: value[order] if option in REQUIRED else value for option, value in spec.items()}
+        for key, spec in specs.items()
+    }
+    return tt.TopKMetrics(moved, k, **policies)
+
+
+def report(
+    *batches: Mapping[str, Any], k: Cutoffs = (1, 3), order: Tensor | None = None, **policies: Any
+) -> dict[str, Tensor]:
     """What every definition says of some batches together; a batch is the arguments of ``update``."""
-    suite = everything(k, **policies)
+    suite = everything(k, **policies) if order is None else reordered(order, k, **policies)
     for batch in batches:
         suite.update(**batch)
     values: dict[str, Tensor] = suite.compute()

@@ -204,6 +204,24 @@ def ndcg(
     return dcg(query, k, min_relevance, gain)[0], discounted(best)
 
 
+def psp(query: Query, k: int | None, min_relevance: float | None = None, propensities: Sequence[float] = ()) -> Ratio:
+    """One over the propensity of every relevant item among the first k, summed, over the most that k ranks can hold."""
+    relevant = relevant_items(query, min_relevance)
+    best = sorted((1 / float(propensities[item]) for item in relevant), reverse=True)[:k]
+    return sum(1 / float(propensities[item]) for item in relevant & set(query.ranked[:k])), sum(best)
+
+
+def psndcg(
+    query: Query, k: int | None, min_relevance: float | None = None, propensities: Sequence[float] = ()
+) -> Ratio:
+    """As PSP, each rank discounted; either sum is divided by the discounts of the ranks that could all hold one."""
+    relevant = relevant_items(query, min_relevance)
+    found = [1 / float(propensities[item]) if item in relevant else 0.0 for item in query.ranked[:k]]
+    best = sorted((1 / float(propensities[item]) for item in relevant), reverse=True)[:k]
+    places = discounted([1.0] * len(best)) or 1.0
+    return discounted(found) / places, discounted(best) / places
+
+
 REFERENCE: dict[str, Callable[..., Ratio]] = {
     "precision": precision,
     "recall": recall,
@@ -215,11 +233,15 @@ REFERENCE: dict[str, Callable[..., Ratio]] = {
     "map": average_precision,
     "ndcg": ndcg,
     "dcg": dcg,
+    "top_k_accuracy": hit_rate,
+    "psp": psp,
+    "psndcg": psndcg,
 }
 
 
 # Averages over queries ---------------------------------------------------------------------------
 
+POOLED = {"psp", "psndcg"}  # whose average is micro where none is named
 EMPTY_VALUES: dict[str, float | None] = {"zero": 0.0, "one": 1.0, "nan": math.nan, "skip": None}
 
 
@@ -242,16 +264,17 @@ def parts(
     name: str,
     queries: Iterable[Query],
     k: int | None,
-    average: str = "macro",
+    average: str | None = None,
     empty: str = "zero",
     **options: Any,
 ) -> list[tuple[float, float, float]]:
     """Weight, numerator and denominator of each query that counts, whose summed quotient is the average."""
+    pooled = average == "micro" if average else name in POOLED
     rows = []
     for query in queries:
         number = value(name, query, k, empty, **options)
         if number is not None:
-            denominator = REFERENCE[name](query, k, **options)[1] if average == "micro" else 1.0
+            denominator = REFERENCE[name](query, k, **options)[1] if pooled else 1.0
             rows.append((query.weight, number * denominator, denominator))
     return rows
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import required
 from torch._dynamo import reset as forget_graphs
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -76,6 +77,8 @@ def test_ranking_from_scores(arguments):
 
 @pytest.mark.parametrize("name", tt.registry)
 def test_functional_twin(name):
+    if required(name):
+        pytest.skip("torch_topk.functional says so: given numbers of items, it compiles to no graph")
     twin = getattr(tt.functional, name)
     assert compare(lambda scores, labels, *_: twin(scores, labels, k=[1, 5, 10])) == 1
 

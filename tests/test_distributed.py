@@ -34,16 +34,20 @@ from torch_topk.packed import PackedMetric
 
 QUERIES = 24
 DATA = Batch(seed=20, queries=QUERIES).update()
-KINDS = ("metric", "suite")
+ITEMS = DATA["preds"].shape[1]
+KINDS = {"metric": 1, "suite": 1, "labels": 2}  # and how many tensors hold their state
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 Shares = Sequence[Sequence[slice]]  # for each rank, the rows of each of its batches
 
 
 def make(kind: str, **options: Any) -> PackedMetric:
-    """A metric or a suite of several columns."""
+    """A metric, a suite of several columns, or a report of labels."""
     if kind == "metric":
         return tt.NDCG(k=[1, 5], **options)
+    if kind == "labels":
+        given = {"k": [1, 5], "labels": [4, 0, 9, 13], "groups": {"some": torch.arange(ITEMS) > 8}}
+        return tt.LabelReport(ITEMS, **{**given, **options})
     return tt.TopKMetrics(["precision", "recall(average=micro)", "ndcg", "mrr@10"], k=[1, 5], **options)
 
 
@@ -59,15 +63,16 @@ def every_metric() -> dict[str, PackedMetric]:
     return {**metrics, "suite": tt.TopKMetrics(specs, k=(1, 3, 10), prefix="val/")}
 
 
-def rows_of(rows: slice) -> dict[str, Tensor]:
-    """Rows of the data, as arguments of update()."""
-    return {name: tensor[rows] for name, tensor in DATA.items()}
+def rows_of(metric: nn.Module, rows: slice | list[int]) -> dict[str, Tensor]:
+    """Rows of the data, as arguments of update(); in counts of labels, each row is one."""
+    batch = {name: tensor[rows] for name, tensor in DATA.items()}
+    return {**batch, "weights": batch["weights"] > 0} if isinstance(metric, tt.LabelReport) else batch
 
 
 def feed(metric: Metric, batches: Sequence[slice]) -> None:
     """Update a metric with batches of rows."""
     for rows in batches:
-        metric.update(**rows_of(rows))
+        metric.update(**rows_of(metric, rows))
 
 
 def numbers(value: Any) -> list[float]:
@@ -79,9 +84,16 @@ def numbers(value: Any) -> list[float]:
     return [number for part in parts for number in numbers(part)]
 
 
+def more_of(metric: PackedMetric) -> Any:
+    """What is read off the state beside values: intervals, or averages over labels."""
+    if isinstance(metric, tt.LabelReport):
+        return [metric.scalars(), metric.scalars("samples")]
+    return metric.intervals()
+
+
 def read(metric: PackedMetric) -> list[float]:
-    """Values and intervals."""
-    return numbers(metric.compute()) + numbers(metric.intervals())
+    """All there is to read."""
+    return numbers(metric.compute()) + numbers(more_of(metric))
 
 
 def close(expected: float | Sequence[float]) -> Any:
@@ -94,10 +106,9 @@ def same(expected: Sequence[float]) -> Any:
     return pytest.approx(expected, rel=0, abs=0, nan_ok=True)
 
 
-def state_of(metric: PackedMetric) -> Any:
-    """The one tensor that holds all of a metric's state."""
-    (state,) = metric.metric_state.values()
-    return state
+def states_of(metric: PackedMetric) -> list[Any]:
+    """The tensors that hold all of a metric's state."""
+    return list(metric.metric_state.values())
 
 
 def of_all(metric: Metric, *batches: slice) -> Any:
@@ -253,6 +264,20 @@ def test_merge_state_of_other_options_is_refused(other: PackedMetric) -> None:
         assert read(metric) == same(read_rows(kind, slice(10)))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"k": [1, 10]}, {"k": [5, 1]}, {"labels": "all"}, {"labels": [0, 4]}, {"empty": "skip"}, {"ties": "reverse"}],
+    ids=str,
+)
+def test_merge_state_of_other_labels_is_refused(options: dict[str, Any]) -> None:
+    metric, other = make("labels"), make("labels", **options)
+    for each in (metric, other):
+        feed(each, [slice(10)])
+    with pytest.raises(ValueError, match="another metric or other options"):
+        metric.merge_state(other)
+    assert read(metric) == same(read_rows("labels", slice(10)))
+
+
 def test_faults_are_merged() -> None:
     first, second = tt.NDCG(k=5), tt.NDCG(k=5)
     feed(first, [slice(10)])
@@ -381,7 +406,7 @@ def test_reset_in_inference_mode(kind: str) -> None:
     with torch.inference_mode():
         metric.reset()
     feed(metric, [slice(10)])
-    metric(**rows_of(slice(10, QUERIES)))
+    metric(**rows_of(metric, slice(10, QUERIES)))
     assert read(metric) == same(read_rows(kind, slice(10), slice(10, QUERIES)))
 
 
@@ -390,7 +415,7 @@ def test_update_in_and_out_of_inference_mode(kind: str) -> None:
     metric = make(kind)
     for step, rows in enumerate((slice(5), slice(5, 10), slice(10, 15), slice(15, QUERIES))):
         with torch.inference_mode(mode=step % 2 == 0):
-            (metric if step < 2 else metric.update)(**rows_of(rows))
+            (metric if step < 2 else metric.update)(**rows_of(metric, rows))
     with torch.inference_mode():
         inside = read(metric)
     assert inside == read(metric) == close(read_rows(kind))
@@ -425,7 +450,7 @@ CASTS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 @each_kind
 @pytest.mark.parametrize("cast", CASTS)
-def test_casts_leave_the_sums_in_float64(kind: str, cast: str) -> None:
+def test_casts_leave_the_state_alone(kind: str, cast: str) -> None:
     metric = make(kind)
     model = nn.ModuleDict({"metric": metric, "layer": nn.Linear(2, 2)})
     CASTS[cast](model)
@@ -437,7 +462,8 @@ def test_casts_leave_the_sums_in_float64(kind: str, cast: str) -> None:
     metric.reset()
     feed(metric, [slice(10), slice(10, QUERIES)])
     metric.set_dtype(torch.float16)
-    assert state_of(metric).dtype == torch.float64
+    dtypes = [torch.float64, torch.int64][: KINDS[kind]]
+    assert [state.dtype for state in states_of(metric)] == dtypes
     assert read(metric) == same(read_rows(kind, slice(10), slice(10, QUERIES)))
 
 
@@ -445,7 +471,7 @@ def read_every_metric() -> dict[str, list[float]]:
     metrics = every_metric()
     for metric in metrics.values():
         feed(metric, [slice(10)])
-        metric(**rows_of(slice(10, QUERIES)))
+        metric(**rows_of(metric, slice(10, QUERIES)))
     return {key: read(metric) for key, metric in metrics.items()}
 
 
@@ -478,7 +504,7 @@ def test_tracker_of_a_metric() -> None:
     parts = [slice(8), slice(8, 16), slice(16, QUERIES)]
     for rows in parts:
         tracker.increment()
-        tracker.update(**rows_of(rows))
+        tracker.update(**rows_of(tracker, rows))
     values = [read_rows("metric", rows)[1] for rows in parts]
     assert len(set(values)) == 3
     assert numbers(tracker.compute_all()) == values
@@ -492,7 +518,7 @@ def test_tracker_of_a_suite() -> None:
     parts = [slice(12), slice(12, QUERIES)]
     for rows in parts:
         tracker.increment()
-        tracker(**rows_of(rows))
+        tracker(**rows_of(tracker, rows))
     found = tracker.compute_all()
     assert tuple(found) == suite.keys()
     expected = [read_rows("suite", rows)[: len(suite)] for rows in parts]
@@ -518,7 +544,7 @@ def test_collection_may_merge_what_is_the_same(how: str) -> None:
     )
     for _ in range(2):
         for rows in (slice(10), slice(10, 11), slice(11, QUERIES)):
-            (collection.update if how == "update" else collection)(**rows_of(rows))
+            (collection.update if how == "update" else collection)(**rows_of(collection, rows))
             values = collection.compute()
             at_3, at_5 = numbers(of_all(tt.NDCG(k=[3, 5]), slice(rows.stop)))
             found = [values[key].item() for key in ("one", "same", "other", "ndcg@3")]
@@ -553,9 +579,10 @@ def test_state_does_not_grow(kind: str) -> None:
     for batches in (1, 40):
         for _ in range(batches):
             feed(metric, [slice(None)])
-            metric(**rows_of(slice(3)))
+            metric(**rows_of(metric, slice(3)))
         metric.compute()
-        sizes.append((state_of(metric).untyped_storage().nbytes(), len(pickle.dumps(metric))))
+        held = sum(state.untyped_storage().nbytes() for state in states_of(metric))
+        sizes.append((held, len(pickle.dumps(metric))))
     (held, pickled), (held_later, pickled_later) = sizes
     assert held == held_later < 1024
     assert abs(pickled_later - pickled) < 16  # the count of updates takes a byte or two more
@@ -683,11 +710,12 @@ def test_more_samples_than_dataset_size_are_refused(kind: str) -> None:
         with pytest.raises(ValueError, match=r"dataset_size is 11.*6 samples.*2 processes.*reset\(\)"):
             feed(metric, [slice(6, 7)])
         metric.reset()
-        metric(**rows_of(slice(6)))
+        metric(**rows_of(metric, slice(6)))
         with pytest.raises(ValueError, match="dataset_size is 11"):
-            metric(**rows_of(slice(6, 7)))
+            metric(**rows_of(metric, slice(6, 7)))
     # The second epoch counted once more, and 5 of rank 1's 6 rows.
     assert metric.num_queries == 5
+    assert read(metric) == same(read_rows(kind, slice(5)))
     alone = make(kind, dataset_size=11)
     feed(alone, [slice(11)])
     with pytest.raises(ValueError, match="dataset_size is 11"):
@@ -725,23 +753,23 @@ def test_processes_agree_with_one(layout: str, workers: Workers, expected: dict[
         assert found == expected
 
 
-def no_data(_: int) -> list[bool]:
-    readings = (read(make(kind)) for kind in KINDS)
-    return [all(map(math.isnan, reading)) for reading in readings]
+def no_data(_: int) -> dict[str, list[float]]:
+    return {kind: [number for number in read(make(kind)) if not math.isnan(number)] for kind in KINDS}
 
 
 def test_no_data_anywhere_is_nan(workers: Workers) -> None:
-    assert workers.run(2, no_data) == [[True, True]] * 2
+    zeros = [0] * (2 * 3 + 1) * ITEMS  # the counts of labels are numbers
+    assert workers.run(2, no_data) == [{"metric": [], "suite": [], "labels": zeros}] * 2
 
 
 def meet_faults(rank: int, kind: str) -> tuple[list[str], list[float]]:
     metric = make(kind)
     if rank < 2:
-        broken = rows_of(slice(10))
+        broken = rows_of(metric, slice(10))
         broken["preds"] = broken["preds"].index_fill(0, torch.arange(rank + 1), math.nan)
         metric.update(**broken)
     messages = []
-    for read_it in (metric.compute, metric.compute, metric.intervals):
+    for read_it in (metric.compute, metric.compute, lambda: more_of(metric)):
         with pytest.raises(tt.InputError) as caught:
             read_it()
         messages.append(str(caught.value))
@@ -776,20 +804,23 @@ def count_collectives(rank: int, kind: str) -> dict[str, list[str]]:
     counts = {}
     with collectives() as counts["update and forward"]:
         feed(metric, [slice(rank, 5)])
-        metric(**rows_of(slice(3)))
+        metric(**rows_of(metric, slice(3)))
     with collectives() as counts["compute"]:
         metric.compute()
     with collectives() as counts["reading again"]:
         metric.compute()
-        metric.intervals()
-        metric.intervals(0.5)
+        numbers(more_of(metric))
+        if isinstance(metric, tt.LabelReport):
+            metric.report(5)
+        else:
+            metric.intervals(0.5)
         numbers(metric.num_queries)
         if isinstance(metric, tt.TopKMetrics):
             numbers([view.compute() for view in metric.values()])
-    metric.update(**rows_of(slice(1)))
-    with collectives() as counts["intervals"]:
-        metric.intervals()
-    with collectives() as counts["compute after intervals"]:
+    metric.update(**rows_of(metric, slice(1)))
+    with collectives() as counts["reading more"]:
+        more_of(metric)
+    with collectives() as counts["compute after reading more"]:
         metric.compute()
     with collectives() as counts["state_dict"]:
         metric.state_dict()
@@ -802,15 +833,15 @@ def count_collectives(rank: int, kind: str) -> dict[str, list[str]]:
 
 
 @each_kind
-def test_one_collective_a_compute(kind: str, workers: Workers) -> None:
-    one = ["c10d::allreduce_"]
+def test_one_collective_a_compute_for_each_tensor(kind: str, workers: Workers) -> None:
+    one = ["c10d::allreduce_"] * KINDS[kind]
     for counts in workers.run(2, count_collectives, kind):
         assert counts == {
             "update and forward": [],
             "compute": one,
             "reading again": [],
-            "intervals": one,
-            "compute after intervals": [],
+            "reading more": one,
+            "compute after reading more": [],
             "state_dict": [],
             "persistent state_dict": one,
         }
@@ -841,16 +872,19 @@ def test_dist_sync_fn(kind: str, workers: Workers) -> None:
         assert reading == close(read_rows(kind))
         assert "c10d::allgather_" in names
         assert "c10d::allreduce_" not in names
-        assert calls == 1
+        assert calls == KINDS[kind]
 
 
 @each_kind
 def test_dist_sync_fn_without_a_process_group(kind: str) -> None:
     other = make(kind)
     feed(other, [slice(10, QUERIES)])
-    metric = make(
-        kind, dist_sync_fn=lambda sums, group=None: [sums, state_of(other)], distributed_available_fn=lambda: True
-    )
+
+    def gather(state: Tensor, group: Any = None) -> list[Tensor]:
+        (theirs,) = (each for each in states_of(other) if each.dtype == state.dtype)
+        return [state, theirs]
+
+    metric = make(kind, dist_sync_fn=gather, distributed_available_fn=lambda: True)
     feed(metric, [slice(10)])
     assert read(metric) == close(read_rows(kind))
     assert metric.num_queries == QUERIES
@@ -902,7 +936,9 @@ def test_process_group(kind: str, workers: Workers) -> None:
 def on_each_step(rank: int, kind: str) -> tuple[list[list[float]], list[float], list[str]]:
     metric = make(kind, dist_sync_on_step=True)
     with collectives() as names:
-        steps = [numbers(metric(**rows_of(slice(6 * step + 4 * rank, 6 * step + 4 + 2 * rank)))) for step in range(4)]
+        steps = [
+            numbers(metric(**rows_of(metric, slice(6 * step + 4 * rank, 6 * step + 4 + 2 * rank)))) for step in range(4)
+        ]
     return steps, read(metric), names
 
 
@@ -913,7 +949,7 @@ def test_dist_sync_on_step(kind: str, workers: Workers) -> None:
             expected = read_rows(kind, slice(6 * step, 6 * step + 6))[: len(values)]
             assert values == close(expected)
         assert reading == close(read_rows(kind))
-        assert names == ["c10d::allreduce_"] * 4
+        assert names == ["c10d::allreduce_"] * 4 * KINDS[kind]
 
 
 def by_hand(rank: int, kind: str) -> tuple[list[float], list[float], list[float]]:
@@ -928,7 +964,7 @@ def by_hand(rank: int, kind: str) -> tuple[list[float], list[float], list[float]
     # What is added now would be lost at unsync().
     for add in (
         lambda: feed(metric, [slice(1)]),
-        lambda: metric(**rows_of(slice(1))),
+        lambda: metric(**rows_of(metric, slice(1))),
         lambda: metric.merge_state(other),
     ):
         with pytest.raises(TorchMetricsUserError):
@@ -1079,5 +1115,5 @@ def test_shuffled_shares_add_up_alike() -> None:
     for kind in KINDS:
         metric = make(kind)
         for batch in batches_of(rows, 5):
-            metric.update(**{name: tensor[batch] for name, tensor in DATA.items()})
+            metric.update(**rows_of(metric, batch))
         assert read(metric) == close(read_rows(kind))

@@ -3,14 +3,17 @@
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from helpers import PROPENSITIES
 from torch import Tensor
 
 import torch_topk as tt
+from torch_topk import inputs
 
 SCORES = torch.tensor([[0.1, 0.9, 0.5, 0.3, 0.2], [0.5, 0.1, 0.2, 0.9, 0.3], [0.2, 0.3, 0.9, 0.1, 0.5]])
 GAINS = torch.tensor([[1, 0, 0, 2, 0], [0, 0, 1, 0, 0], [0, 3, 0, 0, 1]])
@@ -673,12 +676,12 @@ FAULTS: dict[str, Fault] = {
     "no relevant item": (
         lambda: {"preds": SCORES, "target": GAINS * torch.tensor([[1], [0], [0]])},
         {"empty": "error"},
-        ("2 queries have no relevant item, which empty='error' forbids", "'zero', 'one', 'skip' or 'nan'"),
+        ("2 queries have no relevant item, which empty='error' forbids", "another value, such as 'zero' or 'skip'"),
     ),
     "two faults": (
         lambda: {**scores_with_nan(), "weights": torch.tensor([1.0, 1.0, -1.0])},
         {},
-        ("2 queries have a NaN score", "; 1 query has a weight", "."),
+        ("2 queries have a NaN score", "; 1 query has a weight that is negative", "."),
     ),
 }
 each_fault = pytest.mark.parametrize(("make", "options", "parts"), FAULTS.values(), ids=FAULTS)
@@ -741,6 +744,64 @@ def test_fault_is_not_looked_for(
     metric.update(**make())
     metric.compute()
     assert tt.functional.ndcg(**make(), k=2, validate="off", **options).shape == (3,)
+
+
+# What only the numbers or labels that a metric was made for make a fault.
+OWN_FAULTS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]] = {
+    "ranked item beyond the propensities": (
+        partial(tt.PSP, k=2, propensities=PROPENSITIES[:4]),
+        {"target": torch.tensor([1, 3, 2])},
+        ("PSP: 1 query has a ranked or relevant item id for which propensities", "give one for each item"),
+    ),
+    "label beyond the propensities": (
+        partial(tt.PSNDCG, k=1, propensities=PROPENSITIES[:4]),
+        {"target": torch.tensor([4, 0, 4]), "exclude": torch.tensor([4])},
+        ("PSNDCG: 2 queries have a ranked or relevant item id for which propensities", "give one for each item"),
+    ),
+    "relevant id beyond the propensities": (
+        partial(tt.PSP, k=1, propensities=PROPENSITIES[:4]),
+        {"target": ids([[0, 4], [1, -1], [2, 3]])},
+        ("PSP: 1 query has a ranked or relevant item id for which propensities", "give one for each item"),
+    ),
+    "half a row": (
+        partial(tt.LabelPrecision, 5, k=2),
+        {"target": GAINS, "weights": torch.tensor([1.0, 0.5, 0.0])},
+        ("LabelPrecision: 1 query has a weight other than 0 and 1", "labels are counted in whole numbers"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("maker", "given", "parts"), OWN_FAULTS.values(), ids=OWN_FAULTS)
+def test_fault_of_one_metric(maker: Callable[..., Any], given: dict[str, Any], parts: tuple[str, ...]) -> None:
+    metric, at_once, unseeing = (maker(validate=when) for when in ("compute", "now", "off"))
+    metric.update(SCORES, **given)
+    for _ in range(2):
+        with raises(tt.InputError, *parts):
+            metric.compute()
+    with raises(tt.InputError, *parts):
+        at_once.update(SCORES, **given)
+    assert not any(state.any() for state in at_once.metric_state.values())
+    unseeing.update(SCORES, **given)
+    assert 0 <= unseeing.compute() <= 1
+
+
+@pytest.mark.parametrize("name", ["psp", "psndcg"])
+def test_truth_of_more_items_than_have_numbers(name: str) -> None:
+    """A matrix has no id to be at fault, and its width is known at once."""
+    metric = tt.registry[name](k=2, propensities=PROPENSITIES[:4])
+    twin = partial(getattr(tt.functional, name), k=2, propensities=PROPENSITIES[:4])
+    ranking = tt.Ranking.from_ids(LISTS, tt.Relevance.from_dense(GAINS))
+    for use in (metric.update, metric, twin):
+        for given in ((SCORES, GAINS), (ranking,)):
+            with raises(ValueError, "propensities are of 4 labels, but the truth speaks of 5"):
+                use(*given)
+    assert metric.num_queries == 0
+
+
+def test_every_fault_is_met_above() -> None:
+    parts = [part for *_, parts in (*FAULTS.values(), *OWN_FAULTS.values()) for part in parts]
+    met = [re.sub(r".*\d quer(y has|ies have) ", "", part) for part in parts]
+    assert not [name for name, said in inputs.FAULTS.items() if not any(map(said.startswith, met))]
 
 
 def test_counts_are_of_queries_over_all_batches() -> None:

@@ -1,4 +1,4 @@
-"""Suites and single metrics in a real Trainer, beside what they compute outside of one.
+"""Suites, single metrics and reports of labels in a real Trainer, beside what they compute outside of one.
 
 Run as a script, this file is the job that two processes do under ``strategy="ddp"``.
 """
@@ -294,6 +294,62 @@ def test_single_metric_on_each_step(tmp_path: Path) -> None:
     assert steps == [close(direct(make_suite(), rows=rows)["val/ndcg@5"]) for rows in STEPS]
 
 
+# Labels -------------------------------------------------------------------------------------------------
+
+
+class LabelModel(Base):
+    """A report of labels that is read at the end, and two metrics that Lightning reads."""
+
+    def __init__(self, how: str = "update") -> None:
+        super().__init__(how=how)
+        self.report = tt.LabelReport(ITEMS, k=[1, 5], groups={"rare": [0, 3]})
+        self.label_precision = tt.LabelPrecision(ITEMS, k=5, average="micro")
+        self.label_recall = tt.LabelRecall(ITEMS, k=5, labels="seen")
+        self.printed: list[str] = []
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        for metric in (self.report, self.label_precision, self.label_recall):
+            self.add(metric, batch)
+        self.log("p", self.label_precision)
+        self.log("r", self.label_recall)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log_dict(self.report.scalars(prefix="val/"))
+        self.printed.append(str(self.report.report(5)))
+        self.report.reset()
+
+
+def direct_labels(epoch: int = 0) -> tuple[dict[str, float], str]:
+    """What the model logs and prints, without a Trainer."""
+    model = LabelModel()
+    _, scores, gains = DATA.tensors
+    for metric in (model.report, model.label_precision, model.label_recall):
+        metric.update(scores[:, epoch], gains)
+    values = {**model.report.scalars(prefix="val/"), "p": model.label_precision.compute()}
+    return scalars({**values, "r": model.label_recall.compute()}), str(model.report.report(5))
+
+
+@pytest.mark.parametrize("how", ["update", "forward"])
+@pytest.mark.parametrize("sanity_check", [0, 2])
+def test_labels(how: str, sanity_check: int, tmp_path: Path) -> None:
+    model, record = LabelModel(how), Record()
+    trainer = make_trainer(tmp_path, max_epochs=3, num_sanity_val_steps=sanity_check, callbacks=[record])
+    trainer.fit(model, loader(), loader())
+    expected = [direct_labels(epoch) for epoch in range(3)]
+    assert record.values == [close(values) for values, _ in expected]
+    assert model.printed[-3:] == [text for _, text in expected]
+    assert len({values["val/f1@5/rare"] for values in record.values}) == 3
+
+
+def test_labels_of_a_model_in_low_precision(tmp_path: Path) -> None:
+    model, record = LabelModel(), Record()
+    make_trainer(tmp_path, max_epochs=1, precision="bf16-true", callbacks=[record]).fit(model, loader(), loader())
+    _, scores, gains = DATA.tensors
+    precision = tt.LabelPrecision(ITEMS, k=5, average="micro")
+    precision.update(scores[:, 0].bfloat16(), gains)
+    assert record.values[0]["p"] == close(precision.compute().item())
+
+
 # Checkpoints --------------------------------------------------------------------------------------------
 
 
@@ -303,10 +359,13 @@ class RememberingModel(Model):
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self.remembered = make_suite(prefix="all/", **options)
-        self.remembered.persistent(mode=True)
+        self.labels = tt.LabelReport(ITEMS, k=[1, 5])
+        for metric in (self.remembered, self.labels):
+            metric.persistent(mode=True)
 
     def training_step(self, batch: Any, index: int) -> Tensor:
-        self.add(self.remembered, batch)
+        for metric in (self.remembered, self.labels):
+            self.add(metric, batch)
         return super().training_step(batch, index)
 
 
@@ -319,7 +378,8 @@ def test_persistent_state_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     trainer.save_checkpoint(path)
     make_trainer(tmp_path, max_epochs=EPOCHS).fit(second, loader(), loader(), ckpt_path=path)
     assert scalars(second.remembered.compute()) == scalars(unbroken.remembered.compute())
-    assert second.remembered.num_queries == EPOCHS * SAMPLES
+    assert second.labels.scalars() == unbroken.labels.scalars()
+    assert second.remembered.num_queries == second.labels.num_queries == EPOCHS * SAMPLES
     assert scalars(first.remembered.compute()) != scalars(unbroken.remembered.compute())
     other = RememberingModel(min_relevance=2)
     with pytest.raises(RuntimeError, match="another metric or other options"):
@@ -338,8 +398,10 @@ class DistributedModel(Model):
         self.repeated = tt.TopKMetrics("dcg@1", prefix="repeated/")
         self.single = tt.DCG(k=1, dataset_size=SAMPLES)
         self.trained = tt.TopKMetrics("dcg@1", prefix="trained/", dataset_size=SAMPLES)
-        self.remembered = tt.TopKMetrics("dcg@1")
-        self.remembered.persistent(mode=True)
+        self.labels = tt.LabelReport(ITEMS, k=[1, 5], dataset_size=SAMPLES)
+        self.remembered, self.trained_labels = tt.TopKMetrics("dcg@1"), tt.LabelReport(ITEMS, k=1)
+        for metric in (self.remembered, self.trained_labels):
+            metric.persistent(mode=True)
         self.total: dict[str, float] = {}
 
     def add_number(self, metric: Metric, batch: Any) -> None:
@@ -349,6 +411,7 @@ class DistributedModel(Model):
 
     def training_step(self, batch: Any, index: int) -> Tensor:
         self.add_number(self.remembered, batch)
+        self.add(self.trained_labels, batch)
         self.add_number(self.trained, batch)
         self.log_dict(self.trained, on_step=False, on_epoch=True)
         return super().training_step(batch, index)
@@ -360,9 +423,15 @@ class DistributedModel(Model):
             self.log_dict(suite)
         self.add_number(self.single, batch)
         self.log("single", self.single)
+        self.add(self.labels, batch)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log_dict(self.labels.scalars(prefix="labels/"))
+        self.labels.reset()
 
     def on_train_end(self) -> None:
         self.total = scalars(self.remembered.compute()) | {"queries": float(self.remembered.num_queries)}
+        self.total |= scalars(self.trained_labels.scalars()) | {"rows": float(self.trained_labels.num_queries)}
 
 
 def work_together(folder: Path) -> None:
@@ -424,7 +493,9 @@ def ranks(started: tuple["subprocess.Popen[bytes]", Path]) -> list[dict[str, Any
 def in_two_processes(epoch: int = 0) -> dict[str, float]:
     """The sampler repeats sample 0, which counts only where the metric does not know the size of the data set."""
     exact = {"counted/dcg@1": 15.0, "single": 15.0, "repeated/dcg@1": 13.75}
-    return direct(make_suite(), epoch=epoch) | exact
+    labels, (_, scores, gains) = tt.LabelReport(ITEMS, k=[1, 5]), DATA.tensors
+    labels.update(scores[:, epoch], gains)
+    return direct(make_suite(), epoch=epoch) | exact | scalars(labels.scalars(prefix="labels/"))
 
 
 @pytest.mark.parametrize("how", ["update", "forward"])
@@ -443,8 +514,8 @@ def test_fit_in_two_processes(ranks: list[dict[str, Any]]) -> None:
 
 def test_resume_in_two_processes(ranks: list[dict[str, Any]]) -> None:
     for found in ranks:
-        assert found["half"]["queries"] == 12
-        assert found["unbroken"]["queries"] == 24
+        assert found["half"]["queries"] == found["half"]["rows"] == 12
+        assert found["unbroken"]["queries"] == found["unbroken"]["rows"] == 24
         assert found["resumed"] == found["unbroken"]
         assert found["resumed"] != found["half"]
 

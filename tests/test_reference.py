@@ -12,6 +12,7 @@ import pytest
 import reference as ref
 import scipy.sparse
 import torch
+from helpers import PROPENSITIES, TABLE, make, required, show
 from torch import Tensor
 
 import torch_topk as tt
@@ -21,7 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in 
 
 ITEMS = 14
 KS = (1, 3, 10, 20)
-TABLE = {1: 0.2, 2: 0.5, 3: 2.5}
 
 # Every value of every option. A metric or a value that is missing here fails a test at the end of this file.
 OPTIONS: dict[str, dict[str, Sequence[Any]]] = {
@@ -35,6 +35,9 @@ OPTIONS: dict[str, dict[str, Sequence[Any]]] = {
     "map": {"denominator": ("capped", "relevant", "hits", "k")},
     "ndcg": {"gain": ("linear", "exp", "binary", TABLE), "ideal": ("relevant", "candidates")},
     "dcg": {"gain": ("linear", "exp", "binary", TABLE)},
+    "top_k_accuracy": {},
+    "psp": {"propensities": (PROPENSITIES,), "average": ("micro", "macro")},
+    "psndcg": {"propensities": (PROPENSITIES,), "average": ("micro", "macro")},
 }
 POLICIES: dict[str, Sequence[Any]] = {"empty": ("zero", "one", "skip", "nan"), "min_relevance": (None, 2.0)}
 TIES = ("index", "reverse")
@@ -54,8 +57,7 @@ def policies_of(options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def label(name: str, options: Mapping[str, Any]) -> str:
     """A short id for a metric with its options."""
-    texts = ("table" if isinstance(value, Mapping) else str(value) for value in options.values())
-    return "_".join((name, *texts)).replace(".", "")
+    return "_".join((name, *map(show, options.values()))).replace(".", "")
 
 
 DEFINITIONS = {label(name, options): (name, options) for name in OPTIONS for options in grid(OPTIONS[name])}
@@ -246,7 +248,7 @@ def test_suite(empty: str, min_relevance: float | None, ties: str) -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_query_without_relevant_item_is_an_error_when_asked(name: str) -> None:
     batch = Batch(seed=3)
-    metric = tt.registry[name](k=3, empty="error")
+    metric = make(name, 3, empty="error")
     metric.update(**batch.update())
     with pytest.raises(tt.InputError, match=r"2|relevant"):
         metric.compute()
@@ -266,7 +268,7 @@ def test_weight_of_zero(name: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", [name for name in OPTIONS if "average" in OPTIONS[name]])
 def test_pooled_counts_have_no_value_of_an_empty_query(name: str, empty: str) -> None:
     with pytest.raises(ValueError, match="micro"):
-        tt.registry[name](k=3, average="micro", empty=empty)
+        make(name, 3, average="micro", empty=empty)
 
 
 # Storages of the truth --------------------------------------------------------------------------------
@@ -396,9 +398,10 @@ def test_labels_to_ignore() -> None:
     batch.truth = [{label: 1.0} for label in labels]
     queries = [query for query, label in zip(batch.queries(), labels, strict=True) if label >= 0]
     for name in OPTIONS:
-        metric = tt.registry[name](k=KS, ignore_index=-100)
+        metric = make(name, KS, ignore_index=-100)
         metric.update(**update)
-        assert metric.compute().tolist() == approx([ref.average_of(name, queries, k) for k in KS]), name
+        expected = [ref.average_of(name, queries, k, **required(name)) for k in KS]
+        assert metric.compute().tolist() == approx(expected), name
 
 
 FEW = ("precision_retrieved_macro", "recall_capped_macro", "mrr", "map_hits", "ndcg_exp_candidates")

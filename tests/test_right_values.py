@@ -3,11 +3,13 @@
 import copy
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from helpers import make
 from sklearn import metrics as sk
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
@@ -17,6 +19,7 @@ import torch_topk as tt
 GAINS = torch.tensor([[3, 2, 3, 0, 1, 2, 3, 2]])  # of six retrieved and two that were not
 SIX = torch.arange(6)[None]
 NAMES = sorted(tt.registry)
+MAKERS = {**{name: partial(make, name) for name in NAMES}, "suite": partial(tt.TopKMetrics, ["ndcg", "f1"])}
 
 
 def near(expected: Any) -> Any:
@@ -123,7 +126,7 @@ def test_adding_a_constant_to_every_score(name: str, shift: float) -> None:
     scores = torch.randint(-5, 5, (20, 8), generator=generator).float()
     target = torch.randint(0, 3, (20, 8), generator=generator)
     ks = (1, 3, 8)
-    assert scored(tt.registry[name](k=ks), scores + shift, target) == scored(tt.registry[name](k=ks), scores, target)
+    assert scored(make(name, ks), scores + shift, target) == scored(make(name, ks), scores, target)
 
 
 @pytest.mark.parametrize(("ties", "expected"), [("index", 1 / 3), ("reverse", 1 / 2)])
@@ -251,10 +254,10 @@ def test_nan_count_is_of_queries() -> None:
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, True, [], [3, 0], "5"], ids=repr)
-@pytest.mark.parametrize("make", [*(tt.registry[name] for name in NAMES), lambda k: tt.TopKMetrics(["ndcg"], k)])
-def test_k_that_is_no_depth(make: Any, k: Any) -> None:
+@pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
+def test_k_that_is_no_depth(maker: Any, k: Any) -> None:
     with pytest.raises((ValueError, TypeError), match=r"\bk\b"):
-        make(k=k)
+        maker(k=k)
 
 
 # State ------------------------------------------------------------------------------------------------
@@ -344,16 +347,16 @@ def test_more_queries_than_float32_counts() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_batch_without_queries(name: str) -> None:
     scores, target = torch.tensor([[0.3, 0.2, 0.1]]), torch.tensor([[0, 2, 1]])
-    metric = tt.registry[name](k=2)
+    metric = make(name, 2)
     metric.update(scores, target)
     metric.update(torch.empty(0, 3), torch.empty(0, 3))
     metric.update(tt.Ranking.from_ids(torch.empty(0, 2, dtype=torch.long), torch.empty(0, 3)))
-    assert metric.compute().item() == scored(tt.registry[name](k=2), scores, target)
+    assert metric.compute().item() == scored(make(name, 2), scores, target)
 
 
-@pytest.mark.parametrize("make", [*(tt.registry[name] for name in NAMES), lambda: tt.TopKMetrics(["ndcg", "f1"])])
-def test_epoch_without_a_batch(make: Any) -> None:
-    metric = make()
+@pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
+def test_epoch_without_a_batch(maker: Any) -> None:
+    metric = maker()
     with pytest.warns(UserWarning, match="before"):
         found = metric.compute()
     for value in found.values() if isinstance(found, dict) else [found]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import definitions, everything, metric_of
+from helpers import REQUIRED, definitions, everything, metric_of
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from omegaconf import OmegaConf
@@ -114,7 +114,7 @@ def test_grammar(spec: str, key: str, metric: tt.TopKMetric) -> None:
     """A key is the name as typed, and the cut-off."""
     suite = updated([spec])
     assert suite.keys() == (key,)
-    (_, made), *_ = suite._named
+    (_, made), *_ = suite.named
     assert (type(made), made.cutoffs, made.options) == (type(metric), metric.cutoffs, metric.options)
     assert made.policies == metric.policies
     assert suite.compute()[key].item() == value_of(metric.clone())
@@ -508,7 +508,8 @@ def test_curve_of_a_metric() -> None:
     figure, ax = metric.plot()
     assert figure is ax.figure
     assert ticks_of(ax) == {0: "1", 1: "3", 2: "10"}
-    assert lines_of(ax) == {"NDCG": ([1, 0, 2], metric.compute().tolist())}
+    third, first, tenth = metric.compute().tolist()
+    assert lines_of(ax) == {"NDCG": ([0, 1, 2], [first, third, tenth])}
     assert ax.get_xlabel() == "K"
     assert ax.get_ylabel() == "NDCG"
     figure.canvas.draw()
@@ -625,11 +626,18 @@ def test_repr_makes_the_same_metric(metric: tt.TopKMetric, text: str) -> None:
 
 
 def test_every_definition_has_a_repr_and_a_state_of_its_own() -> None:
-    """TorchMetrics merges metrics whose states look alike, and a repr makes the same metric again."""
+    """TorchMetrics merges metrics whose states look alike, and a repr makes the same metric again.
+
+    Numbers of items are shown by a name, for which they are handed in.
+    """
     variants = [
         (spec, k, ties) for spec in definitions().values() for k in ((1,), (2,)) for ties in ("index", "reverse")
     ]
     metrics = [metric_of(spec, k, ties=ties) for spec, k, ties in variants]
     states = [list(metric.metric_state) for metric in metrics]
     assert len({repr(metric) for metric in metrics}) == len({name for (name,) in states}) == len(metrics)
-    assert [list(eval(repr(metric), vars(tt)).metric_state) for metric in metrics] == states  # noqa: S307
+    for metric, state in zip(metrics, states, strict=True):
+        shown, numbers = repr(metric), {name: metric.options[name] for name in REQUIRED if name in metric.options}
+        for name, value in numbers.items():
+            shown = shown.replace(repr(value), name)
+        assert list(eval(shown, {**vars(tt), **numbers}).metric_state) == state  # noqa: S307

@@ -1,13 +1,36 @@
 """Evaluation of the first K: rank once, then read every number off the same small record."""
 
 from torch_topk import functional, metrics
+from torch_topk.classification import classification_report_at_k, precision_recall_fscore_at_k
 from torch_topk.inputs import InputError
 from torch_topk.kernels import rank_counts, topk
 from torch_topk.metric import TopKMetric, registry
-from torch_topk.metrics import DCG, F1, MAP, MRR, NDCG, FBeta, FullRecall, HitRate, Precision, Recall
+from torch_topk.metrics import (
+    DCG,
+    F1,
+    MAP,
+    MRR,
+    NDCG,
+    PSNDCG,
+    PSP,
+    FBeta,
+    FullRecall,
+    HitRate,
+    LabelCoverage,
+    LabelFBeta,
+    LabelPrecision,
+    LabelRecall,
+    LabelReport,
+    Precision,
+    Recall,
+    TopKAccuracy,
+    frequency_groups,
+    propensities,
+)
 from torch_topk.packed import Policies
 from torch_topk.ranking import Ranking
 from torch_topk.relevance import Relevance
+from torch_topk.report import Report
 from torch_topk.search import merge_topk, search
 from torch_topk.suite import TopKMetrics
 
@@ -19,21 +42,34 @@ __all__ = [
     "MAP",
     "MRR",
     "NDCG",
+    "PSNDCG",
+    "PSP",
     "FBeta",
     "FullRecall",
     "HitRate",
     "InputError",
+    "LabelCoverage",
+    "LabelFBeta",
+    "LabelPrecision",
+    "LabelRecall",
+    "LabelReport",
     "Policies",
     "Precision",
     "Ranking",
     "Recall",
     "Relevance",
+    "Report",
+    "TopKAccuracy",
     "TopKMetric",
     "TopKMetrics",
     "__version__",
+    "classification_report_at_k",
+    "frequency_groups",
     "functional",
     "merge_topk",
     "metrics",
+    "precision_recall_fscore_at_k",
+    "propensities",
     "rank_counts",
     "registry",
     "search",

@@ -2,5 +2,36 @@
 
 from torch_topk.metrics.binary import F1, MAP, MRR, FBeta, FullRecall, HitRate, Precision, Recall
 from torch_topk.metrics.graded import DCG, NDCG
+from torch_topk.metrics.labels import (
+    LabelCoverage,
+    LabelFBeta,
+    LabelPrecision,
+    LabelRecall,
+    LabelReport,
+    TopKAccuracy,
+    frequency_groups,
+)
+from torch_topk.metrics.propensity import PSNDCG, PSP, propensities
 
-__all__ = ["DCG", "F1", "MAP", "MRR", "NDCG", "FBeta", "FullRecall", "HitRate", "Precision", "Recall"]
+__all__ = [
+    "DCG",
+    "F1",
+    "MAP",
+    "MRR",
+    "NDCG",
+    "PSNDCG",
+    "PSP",
+    "FBeta",
+    "FullRecall",
+    "HitRate",
+    "LabelCoverage",
+    "LabelFBeta",
+    "LabelPrecision",
+    "LabelRecall",
+    "LabelReport",
+    "Precision",
+    "Recall",
+    "TopKAccuracy",
+    "frequency_groups",
+    "propensities",
+]
