@@ -1,6 +1,6 @@
 """Measure the package beside its peers, in one process, and print what was aimed at and what is reached.
 
-    python benchmarks/bars.py               # about five minutes on two cores; writes docs/figures.json, .png and .md
+    python benchmarks/bars.py               # about six minutes on two cores; writes docs/figures.json, .png and .md
     python benchmarks/bars.py --quick       # under a minute: an eighth of the queries; judges no bar and writes nothing
     python benchmarks/bars.py --only topk   # some of the parts; writes nothing unless --out says where
     python benchmarks/bars.py --page        # only write page and picture again, from docs/figures.json
@@ -19,6 +19,7 @@ busy, `--threads 1` is steadier: work on several threads waits for the one that 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import statistics
@@ -28,11 +29,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from unittest import mock
 
 import measuring
@@ -40,123 +41,45 @@ import peers as others
 import report
 import torch
 import torch.multiprocessing
+from labels import labels
 from measuring import (
-    SCORES,
+    MODELS,
     TIED,
     Effort,
+    Results,
+    Row,
+    Scale,
+    Work,
     exponent,
     interleaved,
     make_ids,
+    make_lists,
     make_mask,
     make_scores,
     missing,
     peak_bytes,
     plant,
+    show,
+    state_bytes,
 )
-from peers import CUTOFFS, METRICS, PYG, edges_of, make_pyg, make_suite
+from peers import CUTOFFS, METRICS, PYG, edges_of, make_collection, make_pyg, make_suite
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 import torch_topk as tt
 from torch_topk import ranking as ranking_module
 
-Row: TypeAlias = dict[str, Any]
-Shape: TypeAlias = tuple[int, int]
-Work: TypeAlias = dict[str, Callable[[], object]]
-
 LARGE, SMALL = (1_024, 100_000), (256, 1_000)
 SHAPES = {LARGE: 2.5, (128, 1_000_000): 3.5, (512, 14_541): 0.85, (4_096, 1_000): 0.85, (1_024, 20_000): 0.85}
 """Where the top-k is measured, and how many times as fast as torch.topk it is to be on scores without ties."""
-MODELS = ("normal", "bfloat16", "small integers")
-"""The kinds of scores that the slower comparisons use."""
 GRID = {1: (1, [20]), 2: (2, [20]), 4: (4, [20]), 7: (7, [20]), 14: (7, [10, 20]), 28: (7, CUTOFFS)}
 """How many metrics at which cut-offs make how many values."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much is measured: how long each comparison may take, and divisors of the sizes."""
-
-    effort: Effort
-    queries: int = 1
-    items: int = 1
-    kinds: tuple[str, ...] = tuple(SCORES)
-    batches: int = 10_000
-    processes: int = 5
-    world: int = 2  # processes that meet to count collectives
-    step: int = 1  # every how many-th point of the growth curves is measured
-    compiling: bool = True  # whether peers are measured that compile themselves first
-
-    def of(self, shape: Shape) -> Shape:
-        """The shape as it is measured at this scale."""
-        return max(4, shape[0] // self.queries), max(100, shape[1] // self.items)
-
-    @property
-    def judges(self) -> bool:
-        """Whether sizes are those that the bars speak of."""
-        return self.queries == self.items == 1
 
 
 FULL = Scale(Effort(1.5))
 QUICK = Scale(
     Effort(0.05, least=2), queries=8, kinds=MODELS, batches=500, processes=1, world=1, step=2, compiling=False
 )
-
-
-@dataclass
-class Bar:
-    """Something aimed at, and what was reached."""
-
-    what: str
-    figure: float | None
-    unit: str = ""
-    aim: str = ""
-    met: bool | None = None
-    ours: str = ""
-    peer: str = ""
-
-
-@dataclass
-class Results:
-    """Everything measured, as it goes into the JSON file."""
-
-    scale: Scale
-    bars: list[Bar] = field(default_factory=list)
-    topk: list[Row] = field(default_factory=list)
-    suite: list[Row] = field(default_factory=list)
-    counts: list[Row] = field(default_factory=list)
-    peers: list[Row] = field(default_factory=list)
-    memory: list[Row] = field(default_factory=list)
-    growth: list[Row] = field(default_factory=list)
-
-    def aim(
-        self,
-        what: str,
-        figure: float,
-        unit: str,
-        *,
-        least: float | None = None,
-        most: float | None = None,
-        ours: str = "",
-        peer: str = "",
-    ) -> None:
-        """Note a figure beside what it is to be at least or at most; a smaller scale judges nothing."""
-        aim, met = "", None
-        if least is not None:
-            aim, met = f"≥ {least:g}{unit}", figure >= least
-        elif most is not None:
-            aim, met = f"≤ {most:g}{unit}", figure <= most
-        self.bars.append(Bar(what, figure, unit, aim, met if self.scale.judges else None, ours, peer))
-
-    def leave(self, what: str, reason: str) -> None:
-        """Note what could not be measured, and why."""
-        self.bars.append(Bar(what, None, peer=reason))
-        print(f"  {what.replace('`', '')}: {reason}")
-
-
-def show(shape: Shape) -> str:
-    """A shape in words."""
-    return f"{shape[0]:,} × {shape[1]:,}"
 
 
 ms = report.milliseconds
@@ -419,8 +342,8 @@ def peers(scale: Scale, results: Results) -> None:
     scores = torch.randn(shape, generator=generator)
     grades = (torch.randint(4, shape, generator=generator) - (scores < 0).int()).clamp(min=0)
     many = scale.of((1_024, 10_000))
-    labels = torch.randint(many[1], many[:1], generator=generator)
-    logits = plant(torch.randn(many, generator=generator), labels[:, None])
+    truth = torch.randint(many[1], many[:1], generator=generator)
+    logits = plant(torch.randn(many, generator=generator), truth[:, None])
     compare(
         scale,
         results,
@@ -433,7 +356,10 @@ def peers(scale: Scale, results: Results) -> None:
         f"P, R, MRR, MAP and nDCG at 10, {show(shape)}",
         others.of_five(scores, (grades > 1).int(), compiling=scale.compiling),
     )
-    compare(scale, results, f"hit rate and MRR at 10, one label, {show(many)}", others.of_labels(logits, labels))
+    compare(scale, results, f"hit rate and MRR at 10, one label, {show(many)}", others.of_labels(logits, truth))
+    rows = scale.of((10_000, 1_000))
+    lists = others.of_lists(*make_lists(*rows, share=0.6), rows[1])
+    compare(scale, results, f"macro P, R and F1 of labels at 5, lists, {show(rows)}", lists)
 
 
 def compare(scale: Scale, results: Results, workload: str, found: tuple[others.Peers, others.Values]) -> None:
@@ -458,21 +384,23 @@ def compare(scale: Scale, results: Results, workload: str, found: tuple[others.P
 
 def state(scale: Scale, results: Results) -> None:
     """Bytes of state after few and after many batches."""
-    ours, sizes = make_suite(), {}
-    scores, labels = torch.randn(4, 50), torch.randint(50, (4,))
-    for batch in range(1, scale.batches + 1):
-        ours.update(scores, labels)
-        if batch in {10, scale.batches}:
-            sizes[batch] = sum(torch.as_tensor(each).nbytes for each in ours.metric_state.values())
-    results.aim(
-        f"Bytes of state after {scale.batches:,} batches, beside those after 10",
-        sizes[scale.batches] / sizes[10],
-        "×",
-        most=1,
-        ours=f"{sizes[scale.batches]:,} bytes",
-        peer=f"{sizes[10]:,} bytes",
-    )
-    print(f"  {sizes[10]:,} bytes after 10 batches, {sizes[scale.batches]:,} after {scale.batches:,}")
+    scores, truth = torch.randn(4, 50), torch.randint(50, (4,))
+    for name, ours in {"a suite": make_suite(), "`LabelReport`": tt.LabelReport(50, [1, 3, 5])}.items():
+        sizes = {}
+        for batch in range(1, scale.batches + 1):
+            ours.update(scores, truth)
+            if batch in {10, scale.batches}:
+                sizes[batch] = state_bytes(ours)
+        results.aim(
+            f"Bytes of state of {name} after {scale.batches:,} batches, beside those after 10",
+            sizes[scale.batches] / sizes[10],
+            "×",
+            most=1,
+            ours=f"{sizes[scale.batches]:,} bytes",
+            peer=f"{sizes[10]:,} bytes",
+        )
+        few, many = sizes.values()
+        print(f"  {name.strip('`')}: {few:,} bytes after 10 batches, {many:,} after {scale.batches:,}")
 
 
 COLLECTIVES = (
@@ -517,16 +445,19 @@ def collectives_of_rank(rank: int, world: int, folder: str) -> None:
     meet, patience = f"file://{folder}/meet", timedelta(seconds=60)
     torch.distributed.init_process_group("gloo", init_method=meet, rank=rank, world_size=world, timeout=patience)
     try:
-        ids, ours = make_ids(8, 100), make_suite()
+        ids, ours, label_report, collection = make_ids(8, 100), make_suite(), tt.LabelReport(100), make_collection(100)
         scores = torch.randn(8, 100, generator=torch.Generator().manual_seed(rank))
-        ours.update(scores, tt.Relevance.from_ids(ids))
-        found = [count_collectives(ours.compute)]
+        truth = tt.Relevance.from_ids(ids)
+        ours.update(scores, truth)
+        label_report.update(scores, truth)
+        collection.update(scores, ids[:, 0])
+        metrics: dict[str, Any] = {"suite": ours, "LabelReport": label_report, "TorchMetrics": collection}
         if not missing("torch_geometric"):
-            peer = make_pyg()
+            metrics["PyG"] = peer = make_pyg()
             peer.update(scores.topk(max(CUTOFFS)).indices, edges_of(ids))
-            found.append(count_collectives(peer.compute))
+        found = {name: count_collectives(metric.compute) for name, metric in metrics.items()}
         if rank == 0:
-            Path(folder, "counts").write_text(" ".join(map(str, found)), encoding="utf-8")
+            Path(folder, "counts.json").write_text(json.dumps(found), encoding="utf-8")
     finally:
         torch.distributed.destroy_process_group()
 
@@ -538,12 +469,17 @@ def collectives(scale: Scale, results: Results) -> None:
             collectives_of_rank(0, 1, folder)
         else:
             torch.multiprocessing.spawn(collectives_of_rank, args=(scale.world, folder), nprocs=scale.world)  # type: ignore[attr-defined, no-untyped-call]
-        ours, *peer = map(int, Path(folder, "counts").read_text(encoding="utf-8").split())
-    beside = f"PyG's collection {peer[0]}" if peer else "PyG is not installed"
+        found = json.loads(Path(folder, "counts.json").read_text(encoding="utf-8"))
+    beside = f"PyG's collection {found['PyG']}" if "PyG" in found else "PyG is not installed"
+    theirs = f"TorchMetrics' collection of macro precision, recall and F1 {found['TorchMetrics']}"
     values = len(METRICS) * len(CUTOFFS)
-    what = f"Collective operations of one `compute()` of {values} values, in a group of {scale.world}"
-    results.aim(what, ours, "", most=1, ours=str(ours), peer=beside)
-    print(f"  {ours}; {beside}")
+    for name, of, most, peer in (
+        ("suite", f"{values} values", 1, beside),
+        ("LabelReport", "a `LabelReport`", 2, theirs),
+    ):
+        what = f"Collective operations of one `compute()` of {of}, in a group of {scale.world}"
+        results.aim(what, found[name], "", most=most, ours=str(found[name]), peer=peer)
+        print(f"  {name} {found[name]}; {peer}")
 
 
 CLOCK = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start); "
@@ -681,6 +617,7 @@ PARTS: dict[str, Callable[[Scale, Results], None]] = {
     "suite": suite,
     "counts": counts,
     "search": search,
+    "labels": labels,
     "peers": peers,
     "state": state,
     "collectives": collectives,

@@ -31,6 +31,7 @@ from torch import Generator, Tensor
 
 import torch_topk as tt
 from torch_topk import kernels
+from torch_topk.metric import options_of
 
 METRICS = ["precision", "recall", "f1", "hit_rate", "mrr", "map", "ndcg"]
 PYG = ["Precision", "Recall", "F1", "HitRatio", "MRR", "MAP", "NDCG"]
@@ -45,6 +46,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"dataset_size": 10_000},
     {"ignore_index": -1},
 )
+NUMBERS = {"propensities": 1 / (1 + torch.arange(1 << 16) % 7)}  # without which a metric cannot be made
 DTYPES = (
     torch.float32,
     torch.float64,
@@ -253,7 +255,11 @@ def agreement(session: Session) -> None:
 
 def everything(**policies: Any) -> tt.TopKMetrics:
     """Every metric that there is."""
-    return tt.TopKMetrics(list(tt.registry), k=CUTOFFS, **policies)
+    metrics = [
+        {"name": name, **{option: NUMBERS[option] for option in options_of(cls) if option in NUMBERS}}
+        for name, cls in tt.registry.items()
+    ]
+    return tt.TopKMetrics(metrics, k=CUTOFFS, **policies)
 
 
 def batches(device: torch.device, session: Session) -> dict[str, Batch]:

@@ -1,7 +1,8 @@
-"""How the benchmarks measure: times in turn, peak memory, growth, and the machine it was measured on."""
+"""How the benchmarks measure: how much, times in turn, peak memory, growth, results, and the machine it was all on."""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import math
 import os
@@ -10,16 +11,20 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 from torch import Generator, Tensor
 from torch.profiler import ProfilerActivity, profile
+from torchmetrics import Metric
 
-Work = Mapping[str, Callable[[], object]]
-Kind = Callable[[int, int, Generator], Tensor]
+Row: TypeAlias = dict[str, Any]
+Shape: TypeAlias = tuple[int, int]
+Work: TypeAlias = dict[str, Callable[[], object]]
+Kind: TypeAlias = Callable[[int, int, Generator], Tensor]
 
 _SHORTEST = 5e-4  # seconds a sample takes at least: shorter work is repeated within it
 
@@ -56,7 +61,7 @@ def _seconds(run: Callable[[], object], loops: int = 1) -> float:
     return time.perf_counter() - start
 
 
-def interleaved(work: Work, effort: Effort) -> Times:
+def interleaved(work: Mapping[str, Callable[[], object]], effort: Effort) -> Times:
     """Run every piece of work once a round, in a new order each round, after a run that is not counted."""
     loops = {}
     for name, run in work.items():
@@ -79,6 +84,7 @@ def peak_bytes(run: Callable[[], object]) -> int:
     """The most memory that tensors made by this work take at one time, beyond what was there before."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler would announce itself
     run()  # what is made once and kept is no part of it
+    gc.collect()  # nor is what others left, were it given back meanwhile
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
     results = profiler.profiler.kineto_results
@@ -88,6 +94,11 @@ def peak_bytes(run: Callable[[], object]) -> int:
         now += change
         peak = max(peak, now)
     return peak
+
+
+def state_bytes(metric: Metric) -> int:
+    """The bytes of a metric's state."""
+    return sum(torch.as_tensor(each).nbytes for each in metric.metric_state.values())
 
 
 def exponent(sizes: Sequence[float], figures: Sequence[float]) -> float:
@@ -117,6 +128,8 @@ SCORES: dict[str, Kind] = {
 }
 TIED = {"bfloat16", "small integers", "all equal"}
 """The kinds whose rows are full of ties."""
+MODELS = ("normal", "bfloat16", "small integers")
+"""The kinds of scores that the slower comparisons use."""
 
 
 def make_scores(kind: str, queries: int, items: int) -> Tensor:
@@ -136,9 +149,101 @@ def make_mask(ids: Tensor, items: int) -> Tensor:
     return torch.zeros(len(ids), items, dtype=torch.bool).scatter_(1, ids, value=True)
 
 
+def make_lists(queries: int, labels: int, share: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Five ranked labels a row, and a share of five true ones, padded with −1: those at ranks 1, 3, 5, and two more."""
+    generator = torch.Generator().manual_seed(2)
+    ids = (make_ids(queries, labels) + torch.randint(labels, (queries, 1), generator=generator)) % labels
+    kept = torch.rand(queries, 5, generator=generator) < share
+    return ids[:, :5].contiguous(), ids[:, ::2].where(kept, -1)
+
+
 def plant(scores: Tensor, ids: Tensor) -> Tensor:
     """Raise the scores of relevant items in place, so that some are found, as a model would."""
     return scores.scatter_(1, ids, scores.gather(1, ids) + 2)
+
+
+# How much is measured, and what is found.
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured: how long each comparison may take, and divisors of the sizes."""
+
+    effort: Effort
+    queries: int = 1
+    items: int = 1
+    kinds: tuple[str, ...] = tuple(SCORES)
+    batches: int = 10_000
+    processes: int = 5
+    world: int = 2  # processes that meet to count collectives
+    step: int = 1  # every how many-th point of the growth curves is measured
+    compiling: bool = True  # whether peers are measured that compile themselves first
+
+    def of(self, shape: Shape) -> Shape:
+        """The shape as it is measured at this scale."""
+        return max(4, shape[0] // self.queries), max(100, shape[1] // self.items)
+
+    @property
+    def judges(self) -> bool:
+        """Whether sizes are those that the bars speak of."""
+        return self.queries == self.items == 1
+
+
+@dataclass
+class Bar:
+    """Something aimed at, and what was reached."""
+
+    what: str
+    figure: float | None
+    unit: str = ""
+    aim: str = ""
+    met: bool | None = None
+    ours: str = ""
+    peer: str = ""
+
+
+@dataclass
+class Results:
+    """Everything measured, as it goes into the JSON file."""
+
+    scale: Scale
+    bars: list[Bar] = field(default_factory=list)
+    topk: list[Row] = field(default_factory=list)
+    suite: list[Row] = field(default_factory=list)
+    counts: list[Row] = field(default_factory=list)
+    peers: list[Row] = field(default_factory=list)
+    labels: list[Row] = field(default_factory=list)
+    memory: list[Row] = field(default_factory=list)
+    growth: list[Row] = field(default_factory=list)
+
+    def aim(
+        self,
+        what: str,
+        figure: float,
+        unit: str,
+        *,
+        least: float | None = None,
+        most: float | None = None,
+        ours: str = "",
+        peer: str = "",
+    ) -> None:
+        """Note a figure beside what it is to be at least or at most; a smaller scale judges nothing."""
+        aim, met = "", None
+        if least is not None:
+            aim, met = f"≥ {least:g}{unit}", figure >= least
+        elif most is not None:
+            aim, met = f"≤ {most:g}{unit}", figure <= most
+        self.bars.append(Bar(what, figure, unit, aim, met if self.scale.judges else None, ours, peer))
+
+    def leave(self, what: str, reason: str) -> None:
+        """Note what could not be measured, and why."""
+        self.bars.append(Bar(what, None, peer=reason))
+        print(f"  {what.replace('`', '')}: {reason}")
+
+
+def show(shape: Shape) -> str:
+    """A shape in words."""
+    return f"{shape[0]:,} × {shape[1]:,}"
 
 
 # Where it was measured.

@@ -13,7 +13,12 @@ import torch
 from measuring import missing
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection, retrieval
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.classification import (
+    MulticlassAccuracy,
+    MulticlassF1Score,
+    MulticlassPrecision,
+    MulticlassRecall,
+)
 
 import torch_topk as tt
 
@@ -27,6 +32,7 @@ PACKAGES = {
     "torcheval": "torcheval",
     "ignite": "pytorch-ignite",
     "sklearn": "scikit-learn",
+    "scipy": "scipy",
     "pytrec_eval": "pytrec_eval-terrier",
     "ranx": "ranx",
 }
@@ -48,6 +54,12 @@ def make_pyg(names: list[str] | None = None, cutoffs: list[int] | None = None) -
 
     pairs = [(name, k) for name in names or PYG for k in cutoffs or CUTOFFS]
     return metrics.LinkPredMetricCollection([getattr(metrics, f"LinkPred{name}")(k=k) for name, k in pairs])
+
+
+def make_collection(labels: int, k: int = 5) -> MetricCollection:
+    """TorchMetrics' collection of macro precision, recall and F1 of labels, one update for all three."""
+    scores = {"precision": MulticlassPrecision, "recall": MulticlassRecall, "f1": MulticlassF1Score}
+    return MetricCollection({name: score(labels, top_k=k, validate_args=False) for name, score in scores.items()})
 
 
 def edges_of(ids: Tensor) -> Tensor:
@@ -174,6 +186,34 @@ def of_labels(scores: Tensor, labels: Tensor) -> tuple[Peers, Values]:
     if not missing("torch_geometric"):
         edges = torch.stack([torch.arange(queries), labels])
         found["PyG + torch.topk"] = _pyg(["hit_rate", "mrr"], make_pyg(["HitRatio", "MRR"], [10]), scores, edges)
+    return found, found[OURS]()
+
+
+def of_lists(ranked: Tensor, truth: Tensor, num_labels: int) -> tuple[Peers, Values]:
+    """Macro precision, recall and F1 of labels from lists and from indicator matrices, ours first; and our values."""
+    labels, y_ranked = list(range(num_labels)), ranked.tolist()
+    y_true = [[label for label in row if label >= 0] for row in truth.tolist()]
+    options: dict[str, Any] = {"average": "macro", "zero_division": 0}
+
+    def named(values: tuple[Any, ...]) -> Values:
+        return dict(zip(("precision", "recall", "f1"), values, strict=False))
+
+    k = ranked.shape[1]
+    found: Peers = {
+        OURS: lambda: named(tt.precision_recall_fscore_at_k(y_true, y_ranked, k=k, labels=labels, **options))
+    }
+    if not missing("sklearn"):
+        from sklearn.metrics import precision_recall_fscore_support
+        from sklearn.preprocessing import MultiLabelBinarizer
+
+        binarizer = MultiLabelBinarizer(classes=labels, sparse_output=True).fit(y_true)
+        matrices = binarizer.transform(y_true), binarizer.transform(y_ranked)
+        found["scikit-learn, sparse matrices ready"] = lambda: named(
+            precision_recall_fscore_support(*matrices, **options)
+        )
+        found["scikit-learn, matrices made of the lists"] = lambda: named(
+            precision_recall_fscore_support(*map(binarizer.transform, (y_true, y_ranked)), **options)
+        )
     return found, found[OURS]()
 
 

@@ -151,6 +151,22 @@ def peers_table(rows: list[Row]) -> str:
     return text + (f"\nLeft out: {'; '.join(out)}.\n" if out else "")
 
 
+def labels_table(rows: list[Row]) -> str:
+    """Metrics of labels beside other ways to count."""
+    lines = [
+        [
+            number(row["ratio"], "×"),
+            row["workload"],
+            row["ours"],
+            row["peer"],
+            milliseconds(row["ours_ms"]),
+            milliseconds(row["peer_ms"]),
+        ]
+        for row in rows
+    ]
+    return table(["ratio", "workload", "of ours", "peer", "ours", "peer's"], lines)
+
+
 def growth_table(rows: list[Row]) -> str:
     """The fitted exponents."""
     names = list(dict.fromkeys(name for row in rows for name in row["series"]))
@@ -223,6 +239,15 @@ How many times as fast as `torch.topk`, which keeps no order among ties, and the
 7 metrics at K = 1, 5, 10, 20, ten relevant items a query. The last two columns are an update with the top-k handed in.
 
 {suite_table(results["suite"])}
+## Labels
+
+An update of scores stands beside that of TorchMetrics' collection of macro precision, recall and F1 with `top_k=5`,
+which counts one of a row's five places (the right one, or else the first), so that its precision is another number.
+Lists hold five ranked labels a row, and three true ones on average; each way ends with the same counts, precision,
+recall and F1 of every label at K = 1, 3, 5. Ours also looks for faults and adds up each row's own values, for averages
+over rows.
+
+{labels_table(results["labels"])}
 ## Beside peers
 
 Update and compute, each peer in the form that it likes best, its dicts made before the clock starts. Average precision
