@@ -13,7 +13,7 @@ import pytest
 for needed in ("lightning", "matplotlib", "rich", "yaml"):
     pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'torch-topk[examples]'")
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "movielens.py"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 METRICS = ["precision", "recall", "f1", "hit_rate", "mrr", "map", "ndcg"]
 LADDER = ["1", "3", "5", "10", "20"]
 USERS = 41  # odd, so that the sampler of two processes repeats one of them
@@ -36,10 +36,14 @@ def write_interactions(path: Path) -> Path:
 
 
 def movielens(folder: Path, *arguments: object) -> str:
-    """Run the script in a folder of its own, and return what it printed."""
-    command = [sys.executable, str(SCRIPT), "--data", str(folder / "ml-100k.inter"), "--batch-size", "16"]
+    """Run the script on the films in a folder."""
+    return run("movielens.py", folder, "--data", folder / "ml-100k.inter", "--batch-size", 16, *arguments)
+
+
+def run(script: str, folder: Path, *arguments: object) -> str:
+    """Run a script in a folder of its own, and return what it printed."""
     done = subprocess.run(
-        [*command, *map(str, arguments)],
+        [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
         cwd=folder,
         env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "80", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -119,3 +123,18 @@ def test_movielens_in_two_processes_gives_the_numbers_of_one(trained):
     assert len(read_ladder(again)) == len(METRICS) * len(LADDER)
     assert read_ladder(again) == read_ladder(printed)
     assert (folder / "two" / "curves.png").exists()
+
+
+def test_digits_prints_reports_and_leaves_pictures(tmp_path):
+    printed = run("digits.py", tmp_path, "--out", tmp_path / "pictures")
+    assert "accuracy" in printed  # of the first guess
+    assert "samples avg" in printed  # of two
+    assert "are best by nDCG@3" in printed
+    for name in ("heatmap.png", "curves.png"):
+        assert (tmp_path / "pictures" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_multilabel_compares_three_rankings_and_writes_nothing_unasked(tmp_path):
+    printed = run("multilabel.py", tmp_path)
+    assert all(name in printed.lower() for name in ("psp", "coverage", "tail"))
+    assert not [*tmp_path.iterdir()]

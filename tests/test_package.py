@@ -30,7 +30,7 @@ def refuse(*args, **kwargs):
 
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 import torch, torchmetrics
-for name in "lightning matplotlib omegaconf pandas rich scipy sklearn torch_geometric yaml".split():
+for name in "lightning matplotlib omegaconf pandas rich scipy sklearn tabulate torch_geometric yaml".split():
     sys.modules[name] = None
 import torch_topk
 """
