@@ -258,6 +258,7 @@ def everything(**policies: Any) -> tt.TopKMetrics:
     metrics = [
         {"name": name, **{option: NUMBERS[option] for option in options_of(cls) if option in NUMBERS}}
         for name, cls in tt.registry.items()
+        if "ranking" in cls.reads
     ]
     return tt.TopKMetrics(metrics, k=CUTOFFS, **policies)
 

@@ -14,6 +14,8 @@ from torch import Tensor
 import torch_topk as tt
 from torch_topk.metric import options_of
 
+RANKING = {name: cls for name, cls in tt.registry.items() if "ranking" in cls.reads}
+"""The metrics that read a `Ranking`; those of one target's rank have tests of their own, test_ranks.py."""
 TABLE = {1: 0.2, 2: 0.5, 3: 2.5}
 PROPENSITIES = 1 / (1 + torch.arange(1 << 14).remainder(7))
 REQUIRED = {"propensities": PROPENSITIES}
@@ -50,7 +52,7 @@ def show(value: object) -> str:
 
 
 def _specs() -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, cls in tt.registry.items():
+    for name, cls in RANKING.items():
         options = option_values(cls)
         for values in itertools.product(*options.values()):
             chosen = dict(zip(options, values, strict=True))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import required
+from helpers import RANKING, required
 from torch._dynamo import reset as forget_graphs
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -75,7 +75,7 @@ def test_ranking_from_scores(arguments):
     assert compare(rank) == 1
 
 
-@pytest.mark.parametrize("name", tt.registry)
+@pytest.mark.parametrize("name", RANKING)
 def test_functional_twin(name):
     if required(name):
         pytest.skip("torch_topk.functional says so: given numbers of items, it compiles to no graph")

@@ -763,10 +763,27 @@ OWN_FAULTS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]
         {"target": ids([[0, 4], [1, -1], [2, 3]])},
         ("PSP: 1 query has a ranked or relevant item id for which propensities", "give one for each item"),
     ),
+    "counts without a target": (
+        tt.MeanRank,
+        {
+            "preds": tt.RankCounts.from_counts(
+                greater=torch.tensor([0, 0]), at_least=torch.tensor([0, 1]), candidates=torch.tensor([3, 3])
+            )
+        },
+        ("MeanRank: 1 query has counts that contradict each other",),
+    ),
+    "target that is no candidate": (
+        tt.MeanRank,
+        {"target": torch.tensor([0, 1, 2]), "preds": torch.full((3, 5), float("-inf"))},
+        ("MeanRank: 3 queries have a target of the lowest score",),
+    ),
     "half a row": (
         partial(tt.LabelPrecision, 5, k=2),
         {"target": GAINS, "weights": torch.tensor([1.0, 0.5, 0.0])},
-        ("LabelPrecision: 1 query has a weight other than 0 and 1", "labels are counted in whole numbers"),
+        (
+            "LabelPrecision: 1 query has a weight other than 0 and 1",
+            "where rows are counted in whole numbers",
+        ),
     ),
 }
 
@@ -774,14 +791,15 @@ OWN_FAULTS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]
 @pytest.mark.parametrize(("maker", "given", "parts"), OWN_FAULTS.values(), ids=OWN_FAULTS)
 def test_fault_of_one_metric(maker: Callable[..., Any], given: dict[str, Any], parts: tuple[str, ...]) -> None:
     metric, at_once, unseeing = (maker(validate=when) for when in ("compute", "now", "off"))
-    metric.update(SCORES, **given)
+    batch = {"preds": SCORES, **given}
+    metric.update(**batch)
     for _ in range(2):
         with raises(tt.InputError, *parts):
             metric.compute()
     with raises(tt.InputError, *parts):
-        at_once.update(SCORES, **given)
+        at_once.update(**batch)
     assert not any(state.any() for state in at_once.metric_state.values())
-    unseeing.update(SCORES, **given)
+    unseeing.update(**batch)
     assert 0 <= unseeing.compute() <= 1
 
 

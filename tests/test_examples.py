@@ -1,7 +1,9 @@
 """The examples, run as a user runs them: as scripts, in processes of their own."""
 
+import csv
 import os
 import random
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -9,13 +11,16 @@ from math import log2
 from pathlib import Path
 
 import pytest
+import torch
 
 for needed in ("lightning", "matplotlib", "rich", "yaml"):
     pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'torch-topk[examples]'")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+NATIONS = Path(__file__).parents[2] / "shared" / "data" / "kg" / "nations"
 METRICS = ["precision", "recall", "f1", "hit_rate", "mrr", "map", "ndcg"]
 LADDER = ["1", "3", "5", "10", "20"]
+STYLE, BOLD = re.compile(r"\x1b\[\d+m"), "\x1b[1m"
 USERS = 41  # odd, so that the sampler of two processes repeats one of them
 
 
@@ -138,3 +143,98 @@ def test_multilabel_compares_three_rankings_and_writes_nothing_unasked(tmp_path)
     printed = run("multilabel.py", tmp_path)
     assert all(name in printed.lower() for name in ("psp", "coverage", "tail"))
     assert not [*tmp_path.iterdir()]
+
+
+def read_comparison(printed: str) -> dict[str, dict[str, tuple[float, float, float, bool]]]:
+    """Of each metric and model its value, the ends of the interval, and whether it is in bold."""
+    rows = [line.strip("│").split("│") for line in printed.splitlines() if line.startswith("│")]
+    table = {}
+    for (heading, *above), (_, *below) in zip(rows[::2], rows[1::2], strict=True):
+        cells = {}
+        for model, value, interval in zip(("frequency", "DistMult", "ComplEx"), above, below, strict=True):
+            low, high = STYLE.sub("", interval).split("–")
+            cells[model] = float(STYLE.sub("", value)), float(low), float(high), BOLD in value
+        table[heading.strip()] = cells
+    return table
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory):
+    if not NATIONS.is_dir():
+        pytest.skip("The Nations graph is not at hand.")
+    folder = tmp_path_factory.mktemp("links")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORCE_COLOR", "1")  # rich writes bold into a pipe
+        patch.setenv("TERM", "xterm")
+        return folder, run("links.py", folder, "--data", NATIONS, "--epochs", 8, "--batch-size", 128)
+
+
+def test_links_compares_a_baseline_and_two_models(linked):
+    _, printed = linked
+    table = read_comparison(printed)
+    assert list(table) == ["MRR", "Hits@1", "Hits@3", "Hits@10", "MR"]
+    for heading, row in table.items():
+        least, most = (1, 14) if heading == "MR" else (0, 1)
+        for value, low, high, _ in row.values():
+            assert least <= low <= value <= high <= most
+        best = (min if heading == "MR" else max)(value for value, *_ in row.values())
+        assert all(bold for value, _, _, bold in row.values() if value == best)
+        assert not any(bold for value, _, _, bold in row.values() if value != best)
+    for model in ("DistMult", "ComplEx"):
+        assert table["MRR"][model][0] > table["MRR"]["frequency"][0]
+        assert table["MR"][model][0] < table["MR"]["frequency"][0]
+
+
+def test_links_ranks_both_sides_without_what_is_known_and_shares_tied_ranks(linked):
+    # Plain Python tells the numbers too: of the baseline by counting, of the models from the weights that were kept.
+    folder, printed = linked
+    train, valid, test = (
+        [tuple(line.split("\t")) for line in (NATIONS / f"{split}.txt").read_text(encoding="utf-8").splitlines()]
+        for split in ("train", "valid", "test")
+    )
+    known = {*train, *valid, *test}
+    entities = sorted({name for head, _, tail in known for name in (head, tail)})
+    relations = sorted({relation for _, relation, _ in known})
+    counts = Counter((side, triple[side], triple[1]) for triple in train for side in (0, 2))
+    scorers = {"frequency": lambda side, triple: counts[side, triple[side], triple[1]]}
+    for model in ("DistMult", "ComplEx"):
+        weights = torch.load(folder / "runs" / "links" / f"{model}.ckpt", weights_only=True)["state_dict"]
+        vectors, links = weights["entities"], weights["relations"]
+        scores = torch.einsum("hd,rd,td->hrt", vectors, links, vectors.conj()).real
+        of = {
+            (head, relation, tail): scores[h, r, t].item()
+            for h, head in enumerate(entities)
+            for r, relation in enumerate(relations)
+            for t, tail in enumerate(entities)
+        }
+        scorers[model] = lambda _, triple, of=of: of[triple]
+
+    table = read_comparison(printed)
+    for model, score in scorers.items():
+        ranks = []
+        for triple in test:
+            for side in (0, 2):
+                others = [(*triple[:side], name, *triple[side + 1 :]) for name in entities]
+                scores = [score(side, other) for other in others if other not in known]
+                own = score(side, triple)
+                ranks.append(1 + sum(each > own for each in scores) + scores.count(own) / 2)
+        expected = {"MRR": [1 / rank for rank in ranks], "MR": ranks}
+        expected |= {f"Hits@{k}": [rank <= k for rank in ranks] for k in (1, 3, 10)}
+        for heading, values in expected.items():
+            assert table[heading][model][0] == pytest.approx(sum(values) / len(values), abs=6e-5)
+
+
+def test_links_logs_each_epoch_and_repeats_itself(linked):
+    folder, printed = linked
+    for model in ("DistMult", "ComplEx"):
+        assert (folder / "runs" / "links" / f"{model}.ckpt").stat().st_size > 0
+        log = folder / "runs" / "links" / model / "version_0" / "metrics.csv"
+        with log.open(encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+        assert len(rows) == 8
+        for name in ("mrr", "hits@1", "hits@3", "hits@10", "mr"):
+            assert all(float(row[f"val/{name}"]) > 0 for row in rows)
+        assert float(rows[-1]["val/mrr"]) > float(rows[0]["val/mrr"])
+    again = run("links.py", folder, "--data", NATIONS, "--epochs", 8, "--batch-size", 128, "--out", folder / "again")
+    plain = STYLE.sub("", printed)
+    assert read_comparison(again) == read_comparison(plain)

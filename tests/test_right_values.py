@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import make
+from helpers import RANKING, make
 from sklearn import metrics as sk
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
@@ -18,7 +18,7 @@ import torch_topk as tt
 
 GAINS = torch.tensor([[3, 2, 3, 0, 1, 2, 3, 2]])  # of six retrieved and two that were not
 SIX = torch.arange(6)[None]
-NAMES = sorted(tt.registry)
+NAMES = sorted(RANKING)
 MAKERS = {**{name: partial(make, name) for name in NAMES}, "suite": partial(tt.TopKMetrics, ["ndcg", "f1"])}
 
 

@@ -4,6 +4,7 @@ from torch_topk import functional, metrics
 from torch_topk.classification import classification_report_at_k, precision_recall_fscore_at_k
 from torch_topk.inputs import InputError
 from torch_topk.kernels import rank_counts, topk
+from torch_topk.links import KnownTriples, LinkRanks, evaluate_links
 from torch_topk.metric import TopKMetric, registry
 from torch_topk.metrics import (
     DCG,
@@ -13,22 +14,32 @@ from torch_topk.metrics import (
     NDCG,
     PSNDCG,
     PSP,
+    ZMRR,
+    AdjustedHitRate,
+    AdjustedMeanRank,
+    AdjustedMeanRankIndex,
+    AdjustedMRR,
     FBeta,
     FullRecall,
+    GeometricMeanRank,
     HitRate,
     LabelCoverage,
     LabelFBeta,
     LabelPrecision,
     LabelRecall,
     LabelReport,
+    MeanRank,
     Precision,
     Recall,
     TopKAccuracy,
+    ZHitRate,
+    ZMeanRank,
     frequency_groups,
     propensities,
 )
 from torch_topk.packed import Policies
 from torch_topk.ranking import Ranking
+from torch_topk.ranks import RankCounts
 from torch_topk.relevance import Relevance
 from torch_topk.report import Report
 from torch_topk.search import merge_topk, search
@@ -44,17 +55,27 @@ __all__ = [
     "NDCG",
     "PSNDCG",
     "PSP",
+    "ZMRR",
+    "AdjustedHitRate",
+    "AdjustedMRR",
+    "AdjustedMeanRank",
+    "AdjustedMeanRankIndex",
     "FBeta",
     "FullRecall",
+    "GeometricMeanRank",
     "HitRate",
     "InputError",
+    "KnownTriples",
     "LabelCoverage",
     "LabelFBeta",
     "LabelPrecision",
     "LabelRecall",
     "LabelReport",
+    "LinkRanks",
+    "MeanRank",
     "Policies",
     "Precision",
+    "RankCounts",
     "Ranking",
     "Recall",
     "Relevance",
@@ -62,8 +83,11 @@ __all__ = [
     "TopKAccuracy",
     "TopKMetric",
     "TopKMetrics",
+    "ZHitRate",
+    "ZMeanRank",
     "__version__",
     "classification_report_at_k",
+    "evaluate_links",
     "frequency_groups",
     "functional",
     "merge_topk",

@@ -18,7 +18,16 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from typing_extensions import override
 
-from torch_topk.inputs import Array, Cutoffs, as_tensor, is_single, read_choice, read_cutoffs, require_integer
+from torch_topk.inputs import (
+    RANK_TIES,
+    Array,
+    Cutoffs,
+    as_tensor,
+    is_single,
+    read_choice,
+    read_cutoffs,
+    require_integer,
+)
 from torch_topk.metric import options_of
 from torch_topk.packed import PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
@@ -188,6 +197,7 @@ class LabelCounts(PackedMetric):
         if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 <= beta < float("inf"):
             raise ValueError(f"beta must be a finite number of at least 0, but is {beta!r}.")
         cutoffs, policies = read_cutoffs(k), Policies(**given)
+        read_choice("ties", policies.ties, RANK_TIES)
         chosen = read_labels(labels, int(num_labels))
         if chosen is not None and not len(chosen):
             raise ValueError("labels must hold at least one label, but is empty.")
@@ -280,7 +290,7 @@ class LabelCounts(PackedMetric):
                 f"scores must have a column for each of num_labels={self.num_labels} labels, but are of shape {shape}. "
                 "Lists of ranked labels go through Ranking.from_ids(ids, target)."
             )
-        ranking = super().rank(preds, target, **kwargs)
+        ranking: Ranking = super().rank(preds, target, **kwargs)
         if ranking.relevance.width not in {None, self.num_labels}:
             raise ValueError(
                 f"The truth speaks of {ranking.relevance.width} labels, but num_labels is {self.num_labels}."

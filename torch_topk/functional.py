@@ -84,7 +84,7 @@ def _twin(cls: type[TopKMetric]) -> Callable[..., Tensor]:
         metric: TopKMetric = getattr(_definitions, _define(cls, k, options))
         ranking = metric.rank(preds, target, items=items, exclude=exclude, weights=weights)
         result = metric.values(ranking)
-        on_meta = ranking.ids.device.type == "meta"
+        on_meta = ranking.device.type == "meta"
         if metric.policies.validate != "off" and not torch.compiler.is_compiling() and not on_meta:
             raise_faults(ranking.fault_counts(metric.faults(ranking)).tolist(), cls.name)
         return result

@@ -26,20 +26,25 @@ FAULTS = {
     "grades": "a positive grade that the mapping given as gain does not list: add it, if only as 0",
     "weights": "a weight that is negative, NaN or infinite",
     "numbers": "a ranked or relevant item id for which propensities hold no number: give one for each item",
-    "fractions": "a weight other than 0 and 1, where labels are counted in whole numbers",
+    "counts": "counts that contradict each other: greater < at_least <= candidates must hold",
+    "fractions": "a weight other than 0 and 1, where rows are counted in whole numbers",
+    "no_candidate": "a target of the lowest score, minus infinity, which means that it is no candidate: mend the model",
     "empty": "no relevant item, which empty='error' forbids: go on with another value, such as 'zero' or 'skip'",
 }
 """Faults that only the data can show: their names, and what is said of the queries that have them."""
 
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "ties": ("index", "reverse"),
+    "ties": ("index", "reverse", "realistic", "optimistic", "pessimistic", "expected"),
     "empty": ("zero", "one", "skip", "nan", "error"),
     "duplicates": ("error", "first"),
     "non_finite": ("error", "last"),
     "validate": ("compute", "now", "off"),
 }
 """The policies that are a choice, and their values."""
+
+RANK_TIES, COUNT_TIES = CHOICES["ties"][:2], CHOICES["ties"][2:]
+"""The tie rules that a Ranking can be made by, and those that counts can be read by."""
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

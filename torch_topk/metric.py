@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack, override
 
-from torch_topk.inputs import Cutoffs, is_single, nearest, read_cutoffs
+from torch_topk.inputs import COUNT_TIES, RANK_TIES, Cutoffs, is_single, nearest, read_cutoffs
 from torch_topk.packed import PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
 
@@ -22,8 +22,9 @@ class TopKMetric(PackedMetric):
     """A metric of the first K ranks. A subclass is a whole metric: it names itself and says `per_query`.
 
     Declared with the class: ``name``, the grammar's and registry's; ``aliases``; ``bounds`` of its values;
-    ``higher_is_better``. Its options are the keyword arguments of its own ``__init__``, which hands them to this one
-    as ``_options``, a mapping by name; they become attributes.
+    ``higher_is_better``; and what it ``reads``: "ranking" (a `Ranking`), "counts" (`RankCounts`), or both. Its options
+    are the keyword arguments of its own ``__init__``, which hands them to this one as ``_options``, a mapping by name;
+    they become attributes.
 
     Args:
         k: The cut-off, several of them, or None for the whole list.
@@ -33,6 +34,7 @@ class TopKMetric(PackedMetric):
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]]
     bounds: ClassVar[tuple[float, float]]
+    reads: ClassVar[tuple[str, ...]] = ("ranking",)
 
     def __init_subclass__(
         cls,
@@ -41,9 +43,11 @@ class TopKMetric(PackedMetric):
         aliases: tuple[str, ...] = (),
         bounds: tuple[float, float] = (0.0, 1.0),
         higher_is_better: bool = True,
+        reads: tuple[str, ...] = (),
         **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
+        cls.reads = reads or cls.reads
         if name is None:  # a base of metrics, not a metric
             return
         cls.name, cls.aliases, cls.bounds, cls.higher_is_better = name, aliases, bounds, higher_is_better
@@ -63,11 +67,18 @@ class TopKMetric(PackedMetric):
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
         given, others = split_policies(kwargs, type(self).__name__, options_of(type(self)))
+        asked = frozenset(given)
+        if "ranking" not in self.reads:
+            given.setdefault("ties", "realistic")
         cutoffs, options, policies = read_cutoffs(k), dict(_options or {}), Policies(**given)
+        if ("counts" if policies.ties in COUNT_TIES else "ranking") not in self.reads:
+            known = [*(RANK_TIES if "ranking" in self.reads else ()), *(COUNT_TIES if "counts" in self.reads else ())]
+            rules = ", ".join(map(repr, known))
+            raise ValueError(f"{type(self).__name__} has no value with ties={policies.ties!r}, only with {rules}.")
         config = f"{type(self).__name__}{cutoffs}{sorted(options.items())}{policies}"
         super().__init__(len(cutoffs), config, policies, others)
         self.cutoffs: Cutoffs = cutoffs
-        self.options, self.given = options, frozenset(given)
+        self.options, self.given = options, asked
         for name, value in options.items():
             setattr(self, name, value)
         self._one = is_single(k)
@@ -115,7 +126,7 @@ class TopKMetric(PackedMetric):
         NaN for a query that counts nowhere. This is what the functional twins return.
         """
         num, den = self._means(ranking)
-        values = torch.where(ranking.weights[:, None] > 0, num / den, torch.nan)
+        values = torch.where(ranking.weights[:, None] > 0, self.read(num, den), torch.nan)
         return values.view(ranking.shape) if self._one else values.view(*ranking.shape, -1)
 
     def _present(self, values: Tensor) -> Any:

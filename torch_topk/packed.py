@@ -18,9 +18,10 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import TypedDict
 
-from torch_topk.inputs import CHOICES, FAULTS, Array, nearest, raise_faults, read_choice
+from torch_topk.inputs import CHOICES, COUNT_TIES, FAULTS, Array, nearest, raise_faults, read_choice
 from torch_topk.kernels import sum_dtype
-from torch_topk.ranking import Ranking
+from torch_topk.ranking import Ranking, Record
+from torch_topk.ranks import RankCounts
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -48,7 +49,8 @@ class Policies:
     """How the awkward cases are settled; every metric and every suite takes these as keyword arguments.
 
     Attributes:
-        ties: "index" or "reverse": equal scores in ascending or descending order of item id.
+        ties: "index" or "reverse": equal scores in ascending or descending order of item id. Metrics of one target's
+            rank also take "realistic", "optimistic", "pessimistic" and "expected", which read `RankCounts`.
         empty: What a query without a relevant item counts: "zero", "one", "nan"; "skip" leaves it out of the mean,
             and "error" makes it a fault.
         min_relevance: The gain from which an item is relevant; None: any gain above 0.
@@ -218,21 +220,33 @@ class PackedMetric(Metric):
 
     def rank(
         self,
-        preds: Array | Ranking,
+        preds: Array | Record,
         target: Any = None,
         *,
         items: Array | None = None,
         exclude: Any = None,
         weights: Array | None = None,
-    ) -> Ranking:
-        """Return the Ranking of a batch as this metric's policies want it; a Ranking given is checked and returned.
+    ) -> Any:
+        """Return the Ranking, or the RankCounts, of a batch as this metric's policies want it; one given is checked.
 
         It takes the arguments of `update`.
         """
         policies = self.policies
-        if isinstance(preds, Ranking):
-            self._accept(preds, target=target, items=items, exclude=exclude, weights=weights)
-            return preds
+        if isinstance(preds, Record):
+            return self._accept(preds, target=target, items=items, exclude=exclude, weights=weights)
+        if self.reads_counts:
+            if items is not None:
+                raise ValueError("items is for a Ranking: the columns of scores are all candidates of a RankCounts.")
+            counts = RankCounts.from_scores(
+                preds,
+                target,
+                exclude=exclude,
+                weights=weights,
+                ignore_index=policies.ignore_index,
+                non_finite=policies.non_finite,
+                validate="off" if policies.validate == "off" else "compute",
+            )
+            return counts.read(policies.ties)
         return Ranking.from_scores(
             preds,
             target,
@@ -256,10 +270,10 @@ class PackedMetric(Metric):
     def _batch(self, *args: Any, **kwargs: Any) -> tuple[Ranking, int]:
         """Rank a batch and leave out a sampler's repeats; how many samples it held with them."""
         ranking = self.rank(*args, **kwargs)
-        if ranking.ids.device != self.device:
+        if ranking.device != self.device:
             raise RuntimeError(
-                f"the scores are on {ranking.ids.device}, but this {type(self).__name__} is on {self.device}: "
-                f"move it with .to({str(ranking.ids.device)!r})."
+                f"the scores are on {ranking.device}, but this {type(self).__name__} is on {self.device}: "
+                f"move it with .to({str(ranking.device)!r})."
             )
         samples = ranking.samples
         if self.policies.dataset_size is not None:
@@ -288,13 +302,27 @@ class PackedMetric(Metric):
                 raise_faults(faults.tolist(), type(self).__name__)
         return torch.cat([*parts, queries, faults])
 
-    def _accept(self, ranking: Ranking, **others: Any) -> None:
+    @property
+    def reads_counts(self) -> bool:
+        """Whether it reads RankCounts, and not a Ranking, as its tie rule says."""
+        return self.policies.ties in COUNT_TIES
+
+    def _accept(self, ranking: Any, **others: Any) -> Any:
         """Refuse a Ranking that another tie rule or depth made, and arguments that it holds already."""
         given = [name for name, value in others.items() if value is not None]
+        kind, ties = type(ranking).__name__, self.policies.ties
         if given:
             raise ValueError(
-                f"A Ranking holds its truth, exclusions and weights: give {', '.join(given)} when making it."
+                f"A {kind} holds its truth, exclusions and weights: give {', '.join(given)} when making it."
             )
+        if isinstance(ranking, RankCounts) != self.reads_counts:
+            wanted = "RankCounts" if self.reads_counts else "a Ranking"
+            raise TypeError(
+                f"With ties={ties!r} this metric reads {wanted}, but got a {kind}."
+                + ("" if self.reads_counts else f" Counts are read with ties={', '.join(map(repr, COUNT_TIES))}.")
+            )
+        if isinstance(ranking, RankCounts):
+            return ranking.read(ties)
         if ranking.ties not in {None, self.policies.ties}:
             raise ValueError(f"The Ranking has ties={ranking.ties!r}, but this metric ties={self.policies.ties!r}.")
         needed = self.depth
@@ -302,6 +330,7 @@ class PackedMetric(Metric):
             raise ValueError(
                 f"The Ranking holds {ranking.depth} ranks, but this metric needs k={needed or 'None, the whole list'}."
             )
+        return ranking
 
     def _unrepeated(self, samples: int, dataset_size: int) -> int:
         """How many of the next samples are no repeats: this rank holds positions rank, rank + world, ..."""
@@ -367,7 +396,10 @@ class PackedMetric(Metric):
         return present
 
     def _values(self, sums: Tensor) -> Tensor:
-        den, num = sums[: self._columns], sums[self._columns : 2 * self._columns]
+        return self.read(sums[self._columns : 2 * self._columns], sums[: self._columns])
+
+    def read(self, num: Tensor, den: Tensor) -> Tensor:
+        """The values whose sums over queries these are, ``(columns,)`` each: their ratio, if nothing else is said."""
         return num / den
 
     def intervals(self, level: float = 0.95) -> Any:
@@ -401,7 +433,8 @@ class PackedMetric(Metric):
         margin = NormalDist().inv_cdf((1 + level) / 2) * (spread * n / (n - 1)).sqrt() / den
         margin = torch.where(n > 1, margin, torch.nan)
         low, high = self._bounds
-        return self._pair(torch.maximum(theta - margin, low), torch.minimum(theta + margin, high))
+        ends = (self.read(end * den, den) for end in (theta - margin, theta + margin))
+        return self._pair(torch.maximum(next(ends), low), torch.minimum(next(ends), high))
 
     def _pair(self, low: Tensor, high: Tensor) -> Any:
         return self._present(low), self._present(high)

@@ -20,6 +20,7 @@ from torch_topk.gain import Gain, is_relevant
 from torch_topk.inputs import (
     CHOICES,
     FAULTS,
+    RANK_TIES,
     Array,
     Cutoffs,
     as_tensor,
@@ -36,7 +37,88 @@ _MOST_KEPT = 64
 _kept: dict[object, Tensor] = {}  # tables that hold nothing of a batch, on the CPU
 
 
-class Ranking:
+class Record:
+    """What metrics read of a batch of queries; `Ranking` and RankCounts are the two there are.
+
+    Attributes:
+        weights: ``(Q,)``: what each query counts; 0 for one that counts nowhere.
+        weighted: Whether a weight may be other than 1.
+        shape: The leading shape that the queries had.
+        faults: Counts of queries with a fault (see FAULTS), each a 0-dimensional tensor on the device.
+    """
+
+    ties: str | None
+
+    def __init__(
+        self,
+        queries: int,
+        device: torch.device,
+        weights: Tensor | None,
+        shape: tuple[int, ...],
+        faults: dict[str, Tensor],
+    ) -> None:
+        self.weighted = weights is not None
+        self.weights = torch.ones(queries, dtype=sum_dtype(device), device=device) if weights is None else weights
+        self.shape, self.faults, self.device = shape, faults, device
+        self._tables: dict[object, Tensor] = {}
+
+    @property
+    def samples(self) -> int:
+        """The size of the leading dimension: how many samples of a data set these queries belong to."""
+        return self.shape[0] if self.shape else 1
+
+    def check(self) -> None:
+        """Raise an InputError if the data hold a fault. Reads the device."""
+        raise_faults(self.fault_counts().tolist(), type(self).__name__)
+
+    def fault_counts(self, more: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
+        """Count the queries with each fault of FAULTS, and of a metric's own, in that order: ``(len(FAULTS),)``."""
+        none, counts = self.weights.new_zeros(()), dict(self.faults)
+        for name, count in more.items():  # of two that see the same fault, the most
+            counts[name] = torch.maximum(counts[name], count) if name in counts else count
+        return torch.stack([counts[name].to(none.dtype) if name in counts else none for name in FAULTS])
+
+    def _once(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._tables:
+            self._tables[key] = make()
+        return self._tables[key]
+
+    def _always(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+        """A table that holds nothing of the batch, kept for the next one where it is small and plain memory.
+
+        On a GPU it may belong to a graph that is being captured, and under a compiler or on fake tensors to a trace.
+        """
+        if not self.weights.is_cpu or type(self.weights) is not Tensor or torch.compiler.is_compiling():
+            return self._once(key, make)
+        table = _kept.get(key)
+        if table is None:
+            with torch.inference_mode(mode=False):
+                table = self._once(key, make)
+            if table.numel() <= _MANY:
+                if len(_kept) >= _MOST_KEPT:
+                    _kept.clear()
+                _kept[key] = table
+        return table
+
+    def ones(self) -> Tensor:
+        """1 a query, ``(Q, 1)``."""
+        return self._once("ones", lambda: (torch.ones_like(self.weights) if self.weighted else self.weights)[:, None])
+
+    @staticmethod
+    def _numbers(like: Tensor, numbers: Iterable[int | None]) -> Tensor:
+        """Numbers as a tensor, by kernels' arguments: a list would be copied from the host."""
+        # Not made from the batch, whose tensors may be wrapped, as under vmap: some of these are kept.
+        dtype, device = like.dtype, like.device
+        return torch.cat(
+            [torch.full((1,), number, dtype=dtype, device=device) for number in numbers if number is not None]
+        )
+
+    def cutoffs(self, cutoffs: Cutoffs) -> Tensor:
+        """The cut-offs as numbers: ``(1, len(cutoffs))``."""
+        return self._always(("cutoffs", cutoffs), lambda: self._numbers(self.weights, cutoffs)[None, :])
+
+
+class Ranking(Record):
     """The first K items of each query, and the truth to hold them against.
 
     Make one with `from_scores` or `from_ids`, and give it to as many metrics as you like in place of scores:
@@ -67,13 +149,9 @@ class Ranking:
         pool_holds: str,
         faults: dict[str, Tensor],
     ) -> None:
-        self.ids, self.relevance = ids, relevance
-        self.weighted = weights is not None
-        dtype = sum_dtype(ids.device)
-        self.weights = torch.ones(ids.shape[0], dtype=dtype, device=ids.device) if weights is None else weights
-        self.ties, self.depth, self.shape, self.faults = ties, depth, shape, faults
+        super().__init__(ids.shape[0], ids.device, weights, shape, faults)
+        self.ids, self.relevance, self.ties, self.depth = ids, relevance, ties, depth
         self._pool, self._pool_holds = pool, pool_holds  # the candidates: scores (Q, N), or whole lists of ids
-        self._tables: dict[object, Tensor] = {}
 
     @classmethod
     def from_scores(  # noqa: C901 - one straight line of steps, each for an argument
@@ -123,7 +201,8 @@ class Ranking:
             >>> ranking.ids.tolist()
             [[1, 2]]
         """
-        _read_choices(ties=ties, non_finite=non_finite, duplicates=duplicates, validate=validate)
+        _read_choices(non_finite=non_finite, duplicates=duplicates, validate=validate)
+        read_choice("ties", ties, RANK_TIES)
         depth = _depth(k)
         scores = as_tensor("scores", scores)
         if scores.dim() == 0:
@@ -132,8 +211,8 @@ class Ranking:
         queries = prod(shape)
         rows = orderable(scores).reshape(queries, columns)
         ids_of = None if items is None else _read_items(items, shape, queries, columns, device)
-        relevance, counted, dropped = _read_target(target, scores, ids_of, ignore_index)
-        excluded = _read_exclusions(exclude, shape, queries, None if items is not None else columns, device)
+        relevance, counted, dropped = read_target(target, scores, ids_of, ignore_index)
+        excluded = read_exclusions(exclude, shape, queries, None if items is not None else columns, device)
 
         if non_finite == "last" and rows.is_floating_point():
             # Below every other number, yet above minus infinity: still a candidate, in the last place.
@@ -226,8 +305,8 @@ class Ranking:
         shape, length, device = tuple(ranked.shape[:-1]), ranked.shape[-1], ranked.device
         queries = prod(shape)
         lists = ranked.reshape(queries, length)
-        relevance, counted, _ = _read_target(target, ranked, None, ignore_index, lists_given=True)
-        excluded = _read_exclusions(exclude, shape, queries, relevance.width, device)
+        relevance, counted, _ = read_target(target, ranked, None, ignore_index, lists_given=True)
+        excluded = read_exclusions(exclude, shape, queries, relevance.width, device)
         faults: dict[str, Tensor] = {}
         if validate != "off":
             stray = lists < 0
@@ -270,19 +349,9 @@ class Ranking:
         **rest: Any,
     ) -> Ranking:
         """What both constructors end with: the weights, and the faults if they are wanted now."""
-        read: Tensor | None = None
-        if weights is not None:
-            read = as_tensor("weights", weights, ids.device)
-            if read.shape not in (shape, ids.shape[:1]) or read.is_complex():
-                raise ValueError(
-                    f"weights must be a real number a query, of shape {shape}, but are {read.dtype} "
-                    f"of shape {tuple(read.shape)}."
-                )
-            read = read.reshape(-1).to(sum_dtype(ids.device))
-            if validate != "off":
-                faults["weights"] = (~((read >= 0) & (read < torch.inf))).sum()
-        if counted is not None:
-            read = counted.to(sum_dtype(ids.device)) if read is None else read.masked_fill(~counted, 0)
+        read, wrong = read_weights(weights, counted, shape, ids.device)
+        if wrong is not None and validate != "off":
+            faults["weights"] = wrong
         ranking = cls(ids, relevance, weights=read, faults=faults, shape=shape, **rest)
         if validate == "now":
             ranking.check()
@@ -310,45 +379,7 @@ class Ranking:
             faults=self.faults,
         )
 
-    @property
-    def samples(self) -> int:
-        """The size of the leading dimension: how many samples of a data set these queries belong to."""
-        return self.shape[0] if self.shape else 1
-
-    def check(self) -> None:
-        """Raise an InputError if the data hold a fault. Reads the device."""
-        raise_faults(self.fault_counts().tolist(), "Ranking")
-
-    def fault_counts(self, more: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
-        """Count the queries with each fault of FAULTS, and of a metric's own, in that order: ``(len(FAULTS),)``."""
-        none, counts = self.weights.new_zeros(()), dict(self.faults)
-        for name, count in more.items():  # of two that see the same fault, the most
-            counts[name] = torch.maximum(counts[name], count) if name in counts else count
-        return torch.stack([counts[name].to(none.dtype) if name in counts else none for name in FAULTS])
-
     # The tables that metrics share, each computed once, in float64 (float32 on a device without it).
-
-    def _once(self, key: object, make: Callable[[], Tensor]) -> Tensor:
-        if key not in self._tables:
-            self._tables[key] = make()
-        return self._tables[key]
-
-    def _always(self, key: object, make: Callable[[], Tensor]) -> Tensor:
-        """A table that holds nothing of the batch, kept for the next one where it is small and plain memory.
-
-        On a GPU it may belong to a graph that is being captured, and under a compiler or on fake tensors to a trace.
-        """
-        if not self.ids.is_cpu or type(self.ids) is not Tensor or torch.compiler.is_compiling():
-            return self._once(key, make)
-        table = _kept.get(key)
-        if table is None:
-            with torch.inference_mode(mode=False):
-                table = self._once(key, make)
-            if table.numel() <= _MANY:
-                if len(_kept) >= _MOST_KEPT:
-                    _kept.clear()
-                _kept[key] = table
-        return table
 
     def gains(self) -> Tensor:
         """The gain at each rank in its own type, ``(Q, W)``; 0 where the item is not listed or there is none."""
@@ -391,16 +422,11 @@ class Ranking:
         """Which queries have no relevant item, bool ``(Q, 1)``."""
         return self._once(("is_empty", min_relevance), lambda: self.num_relevant(min_relevance) == 0)
 
-    def ones(self) -> Tensor:
-        """1 a query, ``(Q, 1)``."""
-        return self._once("ones", lambda: (torch.ones_like(self.weights) if self.weighted else self.weights)[:, None])
-
     def cutoffs(self, cutoffs: Cutoffs) -> Tensor:
         """The cut-offs as numbers: ``(1, len(cutoffs))``; for the whole list its length, ``(Q, 1)``."""
         if cutoffs == (None,):
             return self.retrieved_at(cutoffs)
-
-        return self._always(("cutoffs", cutoffs), lambda: self._numbers(self.weights, cutoffs)[None, :])
+        return super().cutoffs(cutoffs)
 
     def capped(self, cutoffs: Cutoffs, min_relevance: float | None = None) -> Tensor:
         """min(k, R): how many of the first k places can hold a relevant item, ``(Q, len(cutoffs))``."""
@@ -466,15 +492,6 @@ class Ranking:
         last = tuple(min(k, width) - 1 for k in cutoffs if k is not None)
         return sums.index_select(1, self._always(("last", last), lambda: self._numbers(self.ids, last)))
 
-    @staticmethod
-    def _numbers(like: Tensor, numbers: Iterable[int | None]) -> Tensor:
-        """Numbers as a tensor, by kernels' arguments: a list would be copied from the host."""
-        # Not made from the batch, whose tensors may be wrapped, as under vmap: some of these are kept.
-        dtype, device = like.dtype, like.device
-        return torch.cat(
-            [torch.full((1,), number, dtype=dtype, device=device) for number in numbers if number is not None]
-        )
-
     def ranks(self, width: int) -> Tensor:
         """1, 2, ..., width, as ``(width,)``."""
         return self._always(
@@ -519,7 +536,7 @@ def _plural(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) if shape else "one query"
 
 
-def _read_target(  # noqa: C901 - one form of truth after the other
+def read_target(  # noqa: C901 - one form of truth after the other
     target: Any, preds: Tensor, ids_of: Tensor | None, ignore_index: int | None, *, lists_given: bool = False
 ) -> tuple[Relevance, Tensor | None, Tensor | None]:
     """The truth; which queries count (None: all); which columns are no candidates (None: all are)."""
@@ -548,7 +565,7 @@ def _read_target(  # noqa: C901 - one form of truth after the other
     whole = not truth.is_floating_point() and truth.dtype != torch.bool
     if tuple(truth.shape) == shape and (whole or not shape):
         labels = require_integer("target", truth).reshape(-1)
-        return _read_target(Relevance.from_labels(labels), preds, ids_of, ignore_index, lists_given=lists_given)
+        return read_target(Relevance.from_labels(labels), preds, ids_of, ignore_index, lists_given=lists_given)
     fits = truth.dim() == len(shape) + 1 and tuple(truth.shape[:-1]) == shape
     if fits and not lists_given and truth.shape[-1] == columns:
         gains, dropped = truth.reshape(queries, columns), None
@@ -561,6 +578,25 @@ def _read_target(  # noqa: C901 - one form of truth after the other
     if fits and lists_given and not whole:
         return Relevance.from_dense(truth.reshape(queries, truth.shape[-1])), None, None
     raise ValueError(_misfit(truth, preds, whole=whole, given=given))
+
+
+def read_weights(
+    weights: Array | None, counted: Tensor | None, shape: tuple[int, ...], device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """What each query counts, ``(Q,)`` (None: 1 each), and how many of the weights given are none."""
+    read = wrong = None
+    if weights is not None:
+        read = as_tensor("weights", weights, device)
+        if read.shape not in (shape, (prod(shape),)) or read.is_complex():
+            raise ValueError(
+                f"weights must be a real number a query, of shape {shape}, but are {read.dtype} "
+                f"of shape {tuple(read.shape)}."
+            )
+        read = read.reshape(-1).to(sum_dtype(device))
+        wrong = (~((read >= 0) & (read < torch.inf))).sum()
+    if counted is not None:
+        read = counted.to(sum_dtype(device)) if read is None else read.masked_fill(~counted, 0)
+    return read, wrong
 
 
 def _misfit(truth: Tensor, preds: Tensor, *, whole: bool, given: str) -> str:
@@ -592,14 +628,14 @@ def _read_items(items: Array, shape: tuple[int, ...], queries: int, columns: int
     return ids.reshape(prod(ids.shape[:-1]), columns).expand(queries, columns)
 
 
-def _read_exclusions(  # noqa: C901 - one form of exclusion after the other
+def read_exclusions(  # noqa: C901 - one form of exclusion after the other
     exclude: Any, shape: tuple[int, ...], queries: int, columns: int | None, device: torch.device
 ) -> list[Relevance]:
     """Every exclusion as a Relevance of one row a query, or of a single row for all."""
     if exclude is None:
         return []
     if isinstance(exclude, (list, tuple)):
-        return [part for one in exclude for part in _read_exclusions(one, shape, queries, columns, device)]
+        return [part for one in exclude for part in read_exclusions(one, shape, queries, columns, device)]
     if not isinstance(exclude, Relevance) and _is_sparse(exclude):
         exclude = Relevance.from_sparse(exclude)
     if isinstance(exclude, Relevance):
@@ -691,6 +727,11 @@ def _note_truth(
     broken = relevance.infinite_gains()
     if broken is not None:
         faults["gains"] = broken
+    note_exclusions(faults, excluded, queries, size)
+
+
+def note_exclusions(faults: dict[str, Tensor], excluded: list[Relevance], queries: int, size: int | None) -> None:
+    """Count the queries that exclude an id that is none."""
     for part in excluded:
         each = queries if part.num_queries == 1 else 1  # a row for all queries is a fault of every query
         faults["exclude"] = faults.get("exclude", 0) + part.num_faulty(size) * each

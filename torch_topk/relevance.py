@@ -209,6 +209,12 @@ class Relevance(ABC):
     def padded(self, num_items: int) -> Tensor:
         """Return the listed ids below ``num_items``, ``(Q, longest)``, padded with ``num_items``; none of dense."""
 
+    def pairs(self, num_items: int) -> tuple[Tensor, Tensor]:
+        """Return the query and the item of each listed pair, once; the item is ``num_items`` where there is none."""
+        items = self.padded(num_items)
+        query = torch.arange(items.shape[0], device=items.device)[:, None].expand_as(items)
+        return query.reshape(-1), items.reshape(-1)
+
     @abstractmethod
     def contains(self, ids: Tensor) -> Tensor:
         """Tell which item ids ``(Q, K)`` are listed (in dense truth: whose gain is not 0): bool ``(Q, K)``."""
@@ -660,6 +666,17 @@ class _Csr(Relevance):
 
     def padded(self, num_items: int) -> Tensor:
         return self._padded().padded(num_items)
+
+    def pairs(self, num_items: int) -> tuple[Tensor, Tensor]:
+        entries = self.entries
+        if not may_branch(self.rows):
+            return super().pairs(num_items)
+        start = entries.start[self.rows]  # rows of uneven lengths, behind one another
+        counts = entries.start[self.rows + 1] - start
+        query = torch.arange(len(self.rows), device=self.device).repeat_interleave(counts)
+        place = torch.arange(len(query), device=self.device) + (start - counts.cumsum(0) + counts)[query]
+        items = entries.item[place]
+        return query, torch.where(entries.valid[place] & (items < num_items), items, num_items)
 
     def contains(self, ids: Tensor) -> Tensor:
         if self.entries.key.shape[0] == 0:

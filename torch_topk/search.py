@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from torch_topk.inputs import CHOICES, Array, as_tensor, read_choice, require_integer
 from torch_topk.kernels import lowest, may_branch, orderable, sum_dtype, topk
-from torch_topk.ranking import _read_exclusions
+from torch_topk.ranking import read_exclusions
 from torch_topk.relevance import Relevance, _Dense, _lookup
 
 _BUDGET = {"cpu": 2**26}  # bytes; on a processor, blocks whose scores stay in its caches are the fastest
@@ -103,7 +103,7 @@ def search(
         _check_group(process_group, item_ids)
     catalogue = _Catalogue.read(items, item_ids, rows.device)
     columns = None if catalogue.ids is not None else catalogue.size
-    excluded = _strikes(_read_exclusions(exclude, shape, len(rows), columns, rows.device), catalogue)
+    excluded = _strikes(read_exclusions(exclude, shape, len(rows), columns, rows.device), catalogue)
     block, step = _fit(catalogue, scorer, excluded, count=len(rows), k=depth, chunk=chunk)
     with torch.no_grad():
         values, ids = _run(rows, catalogue, scorer, excluded, k=depth, block=block, chunk=step)

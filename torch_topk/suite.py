@@ -15,7 +15,7 @@ from torch.nn import ModuleDict
 from torchmetrics import Metric
 from typing_extensions import Unpack, override
 
-from torch_topk.inputs import nearest
+from torch_topk.inputs import COUNT_TIES, nearest
 from torch_topk.metric import TopKMetric, find, parse
 from torch_topk.packed import POLICY_NAMES, PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
@@ -68,11 +68,15 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
         options, others = split_policies(kwargs, type(self).__name__, ["prefix", "postfix", "at"])
+        read = _read_metrics(metrics, k, options)
+        if "ties" not in options and any(metric.reads_counts for _, metric in read):
+            options["ties"] = "realistic"  # of any that reads counts, all do
+            read = _read_metrics(metrics, k, options)
         policies = Policies(**options)
         for name, text in (("prefix", prefix), ("postfix", postfix), ("at", at)):
             if not isinstance(text, str):
                 raise TypeError(f"{name} must be a str, but is {text!r}.")
-        named = [(base, _agree(metric, policies)) for base, metric in _read_metrics(metrics, k, options)]
+        named = [(base, _agree(metric, policies)) for base, metric in read]
         if not named:
             raise ValueError("metrics must name at least one metric, but is empty.")
         config = f"{type(self).__name__}{[metric for _, metric in named]}{policies}"
@@ -155,6 +159,16 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         if any(other is not den for other in dens):
             den = torch.cat([each.expand_as(own) for own, each in zip(nums, dens, strict=True)], dim=1)
         return num, den
+
+    @override
+    def read(self, num: Tensor, den: Tensor) -> Tensor:
+        if all(type(metric).read is PackedMetric.read for _, metric in self.named):
+            return super().read(num, den)
+        values, place = [], 0
+        for _, metric in self.named:
+            columns = slice(place, place := place + len(metric.cutoffs))
+            values.append(metric.read(num[columns], den[columns]))
+        return torch.cat(values)
 
     @override
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
@@ -362,6 +376,12 @@ def _read_metric(spec: Any, k: Any, defaults: Mapping[str, Any]) -> tuple[str, T
 
 def _agree(metric: TopKMetric, policies: Policies) -> TopKMetric:
     """Refuse a metric whose policies would need a ranking of its own."""
+    if policies.ties not in COUNT_TIES and "ranking" not in metric.reads:
+        raise ValueError(f"{metric!r} reads RankCounts, but a suite with ties={policies.ties!r} reads a Ranking.")
+    if policies.ties in COUNT_TIES and "counts" not in metric.reads:
+        raise ValueError(
+            f"{metric!r} reads a Ranking, but a suite with ties={policies.ties!r} RankCounts: give it one of its own."
+        )
     for name in ("ties", "duplicates", "non_finite", "validate", "ignore_index", "dataset_size"):
         own, shared = getattr(metric.policies, name), getattr(policies, name)
         if name in metric.given and own != shared:

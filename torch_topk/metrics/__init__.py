@@ -12,6 +12,17 @@ from torch_topk.metrics.labels import (
     frequency_groups,
 )
 from torch_topk.metrics.propensity import PSNDCG, PSP, propensities
+from torch_topk.metrics.ranks import (
+    ZMRR,
+    AdjustedHitRate,
+    AdjustedMeanRank,
+    AdjustedMeanRankIndex,
+    AdjustedMRR,
+    GeometricMeanRank,
+    MeanRank,
+    ZHitRate,
+    ZMeanRank,
+)
 
 __all__ = [
     "DCG",
@@ -21,17 +32,26 @@ __all__ = [
     "NDCG",
     "PSNDCG",
     "PSP",
+    "ZMRR",
+    "AdjustedHitRate",
+    "AdjustedMRR",
+    "AdjustedMeanRank",
+    "AdjustedMeanRankIndex",
     "FBeta",
     "FullRecall",
+    "GeometricMeanRank",
     "HitRate",
     "LabelCoverage",
     "LabelFBeta",
     "LabelPrecision",
     "LabelRecall",
     "LabelReport",
+    "MeanRank",
     "Precision",
     "Recall",
     "TopKAccuracy",
+    "ZHitRate",
+    "ZMeanRank",
     "frequency_groups",
     "propensities",
 ]

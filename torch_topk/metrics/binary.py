@@ -14,6 +14,7 @@ from torch_topk.inputs import read_choice
 from torch_topk.metric import TopKMetric
 from torch_topk.packed import PolicyOptions
 from torch_topk.ranking import Ranking
+from torch_topk.ranks import RankCounts
 
 Average = Literal["macro", "micro"]
 
@@ -215,7 +216,7 @@ class F1(_FMeasure, name="f1"):
         super().__init__(k, {"average": average}, **kwargs)
 
 
-class HitRate(TopKMetric, name="hit_rate", aliases=("hits", "success")):
+class HitRate(TopKMetric, name="hit_rate", aliases=("hits", "success"), reads=("ranking", "counts")):
     r"""Share of the queries with a relevant item among the first k.
 
     .. math:: \mathrm{Hit}@k = [\exists\, i \le k : rel_i]
@@ -236,7 +237,9 @@ class HitRate(TopKMetric, name="hit_rate", aliases=("hits", "success")):
         [0.0, 1.0]
     """
 
-    def per_query(self, ranking: Ranking) -> Tensor:
+    def per_query(self, ranking: Ranking | RankCounts) -> Tensor:
+        if isinstance(ranking, RankCounts):
+            return ranking.hits_at(self.cutoffs)
         return ranking.hits_at(self.cutoffs, self.policies.min_relevance).clamp(max=1)
 
 
@@ -265,7 +268,7 @@ class FullRecall(TopKMetric, name="full_recall"):
         return (hits >= ranking.num_relevant(level).clamp(min=1)).to(hits.dtype)
 
 
-class MRR(TopKMetric, name="mrr", aliases=("rr", "recip_rank")):
+class MRR(TopKMetric, name="mrr", aliases=("rr", "recip_rank"), reads=("ranking", "counts")):
     r"""Mean reciprocal rank of the first relevant item; 0 where none stands among the first k.
 
     .. math:: RR@k = \max_{i \le k,\ rel_i} \frac{1}{i}
@@ -287,7 +290,9 @@ class MRR(TopKMetric, name="mrr", aliases=("rr", "recip_rank")):
         0.5
     """
 
-    def per_query(self, ranking: Ranking) -> Tensor:
+    def per_query(self, ranking: Ranking | RankCounts) -> Tensor:
+        if isinstance(ranking, RankCounts):
+            return ranking.reciprocal(self.cutoffs)
         level = self.policies.min_relevance
         hits, found = ranking.hits(level), ranking.hits_at(self.cutoffs, level).clamp(max=1)
         width = hits.shape[1]
