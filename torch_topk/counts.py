@@ -266,20 +266,18 @@ class LabelCounts(PackedMetric):
         self._position += samples
 
     @override
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        with torch.no_grad():
-            ranking, samples = self._batch(*args, **kwargs)
-            sums, counts = self._sums_of(ranking), torch.zeros_like(self._counts)
-            self._tally(counts, ranking)
-            self._add(sums)
-            self._counts = self._counts + counts  # a MetricCollection calls all that share this tensor
-            self._position += samples
-            self._update_count += 1
-            if self.dist_sync_on_step and self.distributed_available_fn():
-                reduce = self.dist_sync_fn or gather_all_tensors
-                sums, counts = (self._sum_over_ranks(each, reduce, self.process_group) for each in (sums, counts))
-            self._forward_cache = self.result(self._read(sums, counts))
-        return self._forward_cache
+    def _take(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        ranking, samples = self._batch(*args, **kwargs)
+        sums, counts = self._sums_of(ranking), torch.zeros_like(self._counts)
+        self._tally(counts, ranking)
+        self._add(sums)
+        self._counts = self._counts + counts  # a MetricCollection calls all that share this tensor
+        self._position += samples
+        return sums, counts
+
+    @override
+    def _show(self, *states: Tensor) -> Any:
+        return self.result(self._read(*states))
 
     @override
     def rank(self, preds: Any, target: Any = None, **kwargs: Any) -> Ranking:

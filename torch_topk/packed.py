@@ -209,14 +209,23 @@ class PackedMetric(Metric):
         Nothing is read on the host, so faults in the data wait for ``compute()``.
         """
         with torch.no_grad():
-            sums = self._batch_sums(*args, **kwargs)
-            self._add(sums)
-            self._computed = None
+            states = self._take(*args, **kwargs)
             self._update_count += 1
             if self.dist_sync_on_step and self.distributed_available_fn():
-                sums = self._sum_over_ranks(sums, self.dist_sync_fn or gather_all_tensors, self.process_group)
-            self._forward_cache = self._present(self._values(sums))
+                reduce = self.dist_sync_fn or gather_all_tensors
+                states = tuple(self._sum_over_ranks(each, reduce, self.process_group) for each in states)
+            self._forward_cache = self._show(*states)
         return self._forward_cache
+
+    def _take(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        """Add a batch, and return the state of it alone."""
+        sums = self._batch_sums(*args, **kwargs)
+        self._add(sums)
+        return (sums,)
+
+    def _show(self, *states: Tensor) -> Any:
+        """What a state says, as the user sees it."""
+        return self._present(self._values(*states))
 
     def rank(
         self,

@@ -243,7 +243,7 @@ class Ranking(Record):
         ids = torch.where(values > lowest(rows.dtype), ids, -1)
         if ids_of is not None:
             ids = _settle_repeats(ids, duplicates, faults, validate)
-            pool = partial(_identity, ids)
+            pool = partial(identity, ids)
         return cls._make(
             ids[:, :depth],
             relevance,
@@ -329,7 +329,7 @@ class Ranking(Record):
             ties=None,
             depth=None if depth is None or depth >= length else depth,
             shape=shape,
-            pool=partial(_identity, ids),
+            pool=partial(identity, ids),
             pool_holds="ids",
             faults=faults,
             validate=validate,
@@ -349,9 +349,7 @@ class Ranking(Record):
         **rest: Any,
     ) -> Ranking:
         """What both constructors end with: the weights, and the faults if they are wanted now."""
-        read, wrong = read_weights(weights, counted, shape, ids.device)
-        if wrong is not None and validate != "off":
-            faults["weights"] = wrong
+        read = read_weights(weights, counted, shape, ids.device, None if validate == "off" else faults)
         ranking = cls(ids, relevance, weights=read, faults=faults, shape=shape, **rest)
         if validate == "now":
             ranking.check()
@@ -581,10 +579,14 @@ def read_target(  # noqa: C901 - one form of truth after the other
 
 
 def read_weights(
-    weights: Array | None, counted: Tensor | None, shape: tuple[int, ...], device: torch.device
-) -> tuple[Tensor | None, Tensor | None]:
-    """What each query counts, ``(Q,)`` (None: 1 each), and how many of the weights given are none."""
-    read = wrong = None
+    weights: Array | None,
+    counted: Tensor | None,
+    shape: tuple[int, ...],
+    device: torch.device,
+    faults: dict[str, Tensor] | None,
+) -> Tensor | None:
+    """What each query counts, ``(Q,)`` (None: 1 each); weights that are none are noted among faults, where wanted."""
+    read = None
     if weights is not None:
         read = as_tensor("weights", weights, device)
         if read.shape not in (shape, (prod(shape),)) or read.is_complex():
@@ -593,10 +595,11 @@ def read_weights(
                 f"of shape {tuple(read.shape)}."
             )
         read = read.reshape(-1).to(sum_dtype(device))
-        wrong = (~((read >= 0) & (read < torch.inf))).sum()
+        if faults is not None:
+            faults["weights"] = (~((read >= 0) & (read < torch.inf))).sum()
     if counted is not None:
         read = counted.to(sum_dtype(device)) if read is None else read.masked_fill(~counted, 0)
-    return read, wrong
+    return read
 
 
 def _misfit(truth: Tensor, preds: Tensor, *, whole: bool, given: str) -> str:
@@ -683,17 +686,14 @@ def _top_without(
     lists = [part for part in excluded if part.longest is not None and 4 * part.longest <= columns]
     for part in excluded:
         if part not in lists:
-            mask = part.listed(columns)
-            if labels is not None:
-                mask = mask & (torch.arange(columns, device=rows.device) != labels)
-            rows = rows.masked_fill(mask, lowest(rows.dtype))
+            rows = lay_over(rows, part, labels)
     if not lists:
-        return *topk(rows, k, ties=ties), partial(_identity, rows)
+        return *topk(rows, k, ties=ties), partial(identity, rows)
     pool = partial(_write_lowest, rows, lists, labels)
     more = k + sum(part.longest or 0 for part in lists)
     if more > columns or not reads_little(columns, more):
         rows = pool()
-        return *topk(rows, k, ties=ties), partial(_identity, rows)
+        return *topk(rows, k, ties=ties), partial(identity, rows)
     values, ids = topk(rows, more, ties=ties)
     out = torch.zeros_like(ids, dtype=torch.bool)
     for part in lists:
@@ -702,7 +702,16 @@ def _top_without(
     return values.masked_fill(out, lowest(values.dtype)), ids, pool
 
 
-def _identity(tensor: Tensor) -> Tensor:
+def lay_over(rows: Tensor, part: Relevance, labels: Tensor | None) -> Tensor:
+    """A copy of the scores with the lowest value where an exclusion lists an item, but for a one-label target."""
+    mask = part.listed(rows.shape[1])
+    if labels is not None:
+        mask = mask & (torch.arange(rows.shape[1], device=rows.device) != labels)
+    return rows.masked_fill(mask, lowest(rows.dtype))
+
+
+def identity(tensor: Tensor) -> Tensor:
+    """The tensor itself: with `partial`, a function that gives it, and that can be pickled."""
     return tensor
 
 

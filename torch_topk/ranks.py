@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torch_topk.inputs import CHOICES, COUNT_TIES, Array, Cutoffs, as_tensor, read_choice, require_integer
 from torch_topk.kernels import lowest, orderable, rank_counts
-from torch_topk.ranking import Record, note_exclusions, read_exclusions, read_target, read_weights
+from torch_topk.ranking import Record, identity, lay_over, note_exclusions, read_exclusions, read_target, read_weights
 from torch_topk.relevance import Relevance
 
 
@@ -90,7 +90,7 @@ class RankCounts(Record):
         return RankCounts(
             torch.cat([part.greater for part in parts]),
             torch.cat([part.at_least for part in parts]),
-            partial(_same, candidates),
+            partial(identity, candidates),
             weights=torch.cat([part.weights for part in parts]) if any(part.weighted for part in parts) else None,
             shape=(len(candidates),),
             faults=faults,
@@ -152,8 +152,7 @@ class RankCounts(Record):
             rows = torch.where(rows.isnan(), torch.finfo(rows.dtype).min, rows)
         for part in excluded:
             if part.longest is None:  # a mask is laid over the scores; lists are subtracted from the counts
-                mask = part.listed(columns) & (torch.arange(columns, device=device) != targets)
-                rows = rows.masked_fill(mask, lowest(rows.dtype))
+                rows = lay_over(rows, part, targets)
         lists = [part for part in excluded if part.longest is not None]
         faults: dict[str, Tensor] = {}
         if validate != "off":
@@ -162,9 +161,7 @@ class RankCounts(Record):
                 faults["nan_scores"] = (broken if counted is None else broken & counted).sum()
             faults["target"] = relevance.num_faulty(columns)
             note_exclusions(faults, excluded, queries, columns)
-        read, wrong = read_weights(weights, counted, shape, device)
-        if wrong is not None and validate != "off":
-            faults["weights"] = wrong
+        read = read_weights(weights, counted, shape, device, None if validate == "off" else faults)
         pool = _Pool(rows, targets)
         if validate != "off" and columns:
             missing = (pool.limits <= lowest(rows.dtype))[:, 0] & (targets[:, 0] >= 0) & (targets[:, 0] < columns)
@@ -262,10 +259,8 @@ class RankCounts(Record):
         faults: dict[str, Tensor] = {}
         if validate != "off":
             faults["counts"] = ((above < 0) | (level < above) | (total < level)).sum()
-        wanted, wrong = read_weights(weights, None, shape, device)
-        if wrong is not None and validate != "off":
-            faults["weights"] = wrong
-        pool = partial(_same, total)
+        wanted = read_weights(weights, None, shape, device, None if validate == "off" else faults)
+        pool = partial(identity, total)
         counts = cls(above, level, pool, weights=wanted, shape=shape, faults=faults, whole=equal is not None)
         if validate == "now":
             counts.check()
@@ -393,10 +388,6 @@ def _both(counts: RankCounts, other: RankCounts) -> Tensor:
 
 def _fewer(counts: RankCounts, query: Tensor, excluded: Tensor) -> Tensor:
     return counts.candidates.scatter_add(0, query, -excluded.long())
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 class _Pool:
