@@ -1,6 +1,6 @@
 """Measure the package beside its peers, in one process, and print what was aimed at and what is reached.
 
-    python benchmarks/bars.py               # about six minutes on two cores; writes docs/figures.json, .png and .md
+    python benchmarks/bars.py               # about eight minutes on two cores; writes docs/figures.json, .png and .md
     python benchmarks/bars.py --quick       # under a minute: an eighth of the queries; judges no bar and writes nothing
     python benchmarks/bars.py --only topk   # some of the parts; writes nothing unless --out says where
     python benchmarks/bars.py --page        # only write page and picture again, from docs/figures.json
@@ -65,6 +65,7 @@ from measuring import (
 from peers import CUTOFFS, METRICS, PYG, edges_of, make_collection, make_pyg, make_suite
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
+from uncertainty import uncertainty
 
 import torch_topk as tt
 from torch_topk import ranking as ranking_module
@@ -618,6 +619,7 @@ PARTS: dict[str, Callable[[Scale, Results], None]] = {
     "counts": counts,
     "search": search,
     "labels": labels,
+    "uncertainty": uncertainty,
     "peers": peers,
     "state": state,
     "collectives": collectives,

@@ -213,6 +213,7 @@ class Results:
     counts: list[Row] = field(default_factory=list)
     peers: list[Row] = field(default_factory=list)
     labels: list[Row] = field(default_factory=list)
+    coverage: list[Row] = field(default_factory=list)
     memory: list[Row] = field(default_factory=list)
     growth: list[Row] = field(default_factory=list)
 

@@ -167,6 +167,12 @@ def labels_table(rows: list[Row]) -> str:
     return table(["ratio", "workload", "of ours", "peer", "ours", "peer's"], lines)
 
 
+def coverage_table(rows: list[Row]) -> str:
+    """How often intervals hold the true value."""
+    lines = [[row["setting"], *(f"{100 * row[method]:.1f} %" for method in ("t", "auto", "bootstrap"))] for row in rows]
+    return table(["values", '`method="t"`', "default: Wilson of 0 and 1, else t", "1,000 resamples"], lines)
+
+
 def growth_table(rows: list[Row]) -> str:
     """The fitted exponents."""
     names = list(dict.fromkeys(name for row in rows for name in row["series"]))
@@ -248,6 +254,13 @@ recall and F1 of every label at K = 1, 3, 5. Ours also looks for faults and adds
 over rows.
 
 {labels_table(results["labels"])}
+## Intervals
+
+How often 95 % intervals hold the true value, of 2,000 simulated data sets each: the target stands at each of 20 ranks
+as likely, so the true values are known. Of n queries with a share p of hits, few hits (n p below 15) are where t and
+the percentiles promise too much.
+
+{coverage_table(results["coverage"])}
 ## Beside peers
 
 Update and compute, each peer in the form that it likes best, its dicts made before the clock starts. Average precision

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+import scipy.stats
+
 Ratio = tuple[float, float]
 Gain = str | Mapping[float, float]
 
@@ -294,12 +296,18 @@ def interval_of(
     upper: float = 1.0,
     **options: Any,
 ) -> tuple[float, float]:
-    """The average and z standard errors to either side, cut at 0 and `upper`."""
+    """Student's t, or Wilson's score interval where each query has nothing or all; cut at 0 and `upper`."""
     rows = parts(name, queries, k, **options)
     total = sum(w * d for w, _, d in rows)
     centre = sum(w * n for w, n, _ in rows) / total
     effective = total**2 / sum((w * d) ** 2 for w, _, d in rows)
+    if upper == 1 and all(n in {0, d} for w, n, d in rows if w):
+        z = NormalDist().inv_cdf((1 + level) / 2)
+        # The shares that a test of level z would not reject: the roots of (centre - p)^2 n = z^2 p (1 - p).
+        a, b, c = effective + z * z, -(2 * effective * centre + z * z), effective * centre * centre
+        root = math.sqrt(b * b - 4 * a * c)
+        return max((-b - root) / (2 * a), 0.0), min((-b + root) / (2 * a), 1.0)
     squares = sum((w * (n - centre * d)) ** 2 for w, n, d in rows)
     error = math.sqrt(effective / (effective - 1) * squares) / total
-    reach = NormalDist().inv_cdf((1 + level) / 2) * error
+    reach = scipy.stats.t.ppf((1 + level) / 2, effective - 1) * error
     return max(centre - reach, 0.0), min(centre + reach, upper)

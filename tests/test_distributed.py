@@ -36,20 +36,22 @@ from torch_topk.packed import PackedMetric
 QUERIES = 24
 DATA = Batch(seed=20, queries=QUERIES).update()
 ITEMS = DATA["preds"].shape[1]
-KINDS = {"metric": 1, "suite": 1, "labels": 2}  # and how many tensors hold their state
+KINDS = {"metric": 1, "suite": 1, "slices": 1, "labels": 2}  # and how many tensors hold their state
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 Shares = Sequence[Sequence[slice]]  # for each rank, the rows of each of its batches
 
 
 def make(kind: str, **options: Any) -> PackedMetric:
-    """A metric, a suite of several columns, or a report of labels."""
+    """A metric, a suite of several columns, one that draws resamples and tells groups apart, or a report of labels."""
     if kind == "metric":
         return tt.NDCG(k=[1, 5], **options)
     if kind == "labels":
         given = {"k": [1, 5], "labels": [4, 0, 9, 13], "groups": {"some": torch.arange(ITEMS) > 8}}
         return tt.LabelReport(ITEMS, **{**given, **options})
-    return tt.TopKMetrics(["precision", "recall(average=micro)", "ndcg", "mrr@10"], k=[1, 5], **options)
+    more = {"bootstrap": 20, "slices": {"third": 3}} if kind == "slices" else {}
+    names = ["precision", "recall(average=micro)", "ndcg", "mrr@10"]
+    return tt.TopKMetrics(names, k=[1, 5], **{**more, **options})
 
 
 def every_metric() -> dict[str, PackedMetric]:
@@ -64,9 +66,12 @@ def every_metric() -> dict[str, PackedMetric]:
     return {**metrics, "suite": tt.TopKMetrics(specs, k=(1, 3, 10), prefix="val/")}
 
 
-def rows_of(metric: nn.Module, rows: slice | list[int]) -> dict[str, Tensor]:
+def rows_of(metric: nn.Module, rows: slice | list[int]) -> dict[str, Any]:
     """Rows of the data, as arguments of update(); in counts of labels, each row is one."""
     batch = {name: tensor[rows] for name, tensor in DATA.items()}
+    if isinstance(metric, tt.TopKMetrics) and metric.slices:
+        number = torch.arange(QUERIES)[rows]
+        batch |= {"query_ids": number, "groups": {"third": number % 3}}
     return {**batch, "weights": batch["weights"] > 0} if isinstance(metric, tt.LabelReport) else batch
 
 
@@ -585,7 +590,7 @@ def test_state_does_not_grow(kind: str) -> None:
         held = sum(state.untyped_storage().nbytes() for state in states_of(metric))
         sizes.append((held, len(pickle.dumps(metric))))
     (held, pickled), (held_later, pickled_later) = sizes
-    assert held == held_later < 1024
+    assert held == held_later < 4096
     assert abs(pickled_later - pickled) < 16  # the count of updates takes a byte or two more
 
 
@@ -754,13 +759,38 @@ def test_processes_agree_with_one(layout: str, workers: Workers, expected: dict[
         assert found == expected
 
 
+def tagged(rank: int, world: int, way: str) -> tuple[list[float], list[float], list[Any], list[list[float]]]:
+    """Rows in a sampler's order, with ids or without; or shares of another size, with ids."""
+    suite = tt.TopKMetrics(["ndcg", "mrr@10"], k=[1, 5], bootstrap=30, slices={"third": 3}, collect=True)
+    order = torch.arange(QUERIES)[rank::world] if way != "shares" else torch.arange(QUERIES).tensor_split([3, 20])[rank]
+    for some in order.split(5):
+        batch = rows_of(suite, some.tolist())
+        del batch["query_ids"]
+        if way != "positions":
+            batch["query_ids"] = [f"query {number}" for number in some.tolist()]
+        suite.update(**batch)
+    table = suite.collected()
+    names = sorted(table.ids.tolist())
+    frame = dict(zip(table.ids.tolist(), table.values.tolist(), strict=True))
+    return numbers(suite.compute()), numbers(suite.intervals()), names, [frame[name] for name in names]
+
+
+@pytest.mark.parametrize("way", ["positions", "ids", "shares"])
+def test_resamples_slices_and_values_of_several_processes(way: str, workers: Workers) -> None:
+    values, ends, names, rows = tagged(0, 1, "ids" if way == "shares" else way)
+    for found in workers.run(3, tagged, 3, way):
+        assert found[0] == close(values)
+        assert found[1] == close(ends)
+        assert found[2:] == (names, rows)
+
+
 def no_data(_: int) -> dict[str, list[float]]:
     return {kind: [number for number in read(make(kind)) if not math.isnan(number)] for kind in KINDS}
 
 
 def test_no_data_anywhere_is_nan(workers: Workers) -> None:
     zeros = [0] * (2 * 3 + 1) * ITEMS  # the counts of labels are numbers
-    assert workers.run(2, no_data) == [{"metric": [], "suite": [], "labels": zeros}] * 2
+    assert workers.run(2, no_data) == [{"metric": [], "suite": [], "slices": [], "labels": zeros}] * 2
 
 
 def meet_faults(rank: int, kind: str) -> tuple[list[str], list[float]]:

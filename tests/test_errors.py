@@ -816,8 +816,23 @@ def test_truth_of_more_items_than_have_numbers(name: str) -> None:
     assert metric.num_queries == 0
 
 
+NO_GROUP = "2 queries have a group below 0 (and not -1, for none) or not below the number of groups"
+
+
+def test_group_that_there_is_not() -> None:
+    suites = [tt.TopKMetrics(["ndcg"], k=2, slices={"way": 2}, validate=when) for when in ("compute", "now", "off")]
+    given = {"preds": SCORES, "target": GAINS, "groups": {"way": torch.tensor([-2, 1, 2])}}
+    suites[0].update(**given)
+    with raises(tt.InputError, NO_GROUP):
+        suites[0].compute()
+    with raises(tt.InputError, NO_GROUP):
+        suites[1].update(**given)
+    suites[2].update(**given)
+    assert suites[2].compute()["ndcg@2/way/0"].isnan()
+
+
 def test_every_fault_is_met_above() -> None:
-    parts = [part for *_, parts in (*FAULTS.values(), *OWN_FAULTS.values()) for part in parts]
+    parts = [NO_GROUP, *(part for *_, parts in (*FAULTS.values(), *OWN_FAULTS.values()) for part in parts)]
     met = [re.sub(r".*\d quer(y has|ies have) ", "", part) for part in parts]
     assert not [name for name, said in inputs.FAULTS.items() if not any(map(said.startswith, met))]
 

@@ -314,6 +314,7 @@ POLICIES: dict[str, tuple[dict[str, Any], str]] = {
     "ignore_index of labels": ({"ignore_index": 3}, "target: labels"),
     "ignore_index of gains": ({"ignore_index": -1}, "target: gains"),
     "dataset_size": ({"dataset_size": 9}, "leading dimensions"),
+    "bootstrap": ({"bootstrap": 9}, "leading dimensions"),
     "dataset_size of sparse": ({"dataset_size": 18}, "target: from_sparse CSR"),
 }
 DEPTHS = ((1, 3), (2, 12), None)
@@ -450,3 +451,18 @@ def test_compute_that_does_not_look_for_faults_reads_nothing() -> None:
     metric.update(scores("cpu"), gains("cpu"))
     with trap():
         metric.compute()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("names", [["ndcg", "recall(average=micro)"], ["mrr", "median_rank"]], ids=str)
+def test_tags_of_queries(device: str, names: list[str]) -> None:
+    suite = tt.TopKMetrics(names, k=[1, 3], bootstrap=9, slices={"x": 3, "y": ["a", "b"]}).to(device)
+    batch = {
+        "preds": scores(device),
+        "target": number(device, QUERIES, below=ITEMS),
+        "query_ids": number(device, QUERIES),
+        "groups": {"x": number(device, QUERIES, below=3), "y": number(device, QUERIES, least=-1, below=2)},
+    }
+    with trap():
+        suite.update(**batch)
+        suite(**batch)

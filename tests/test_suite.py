@@ -1,6 +1,5 @@
-"""Suites: their keys and grammar, views, copies, configurations, intervals and pictures."""
+"""Suites: their keys and grammar, views, copies, configurations and pictures."""
 
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import REQUIRED, definitions, everything, metric_of
+from helpers import REQUIRED, definitions, metric_of
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from omegaconf import OmegaConf
@@ -377,112 +376,6 @@ def test_config_of_the_repository(path: Path) -> None:
     suite = tt.TopKMetrics.from_config(path)
     suite.update(SCORES, GAINS)
     assert all(0 <= value <= 1 for value in suite.compute().values())
-
-
-# Intervals --------------------------------------------------------------------------------------------
-
-
-def random_batch(queries: int, items: int = 10, seed: int = 0) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    relevant = torch.rand(queries, items, generator=generator) < 0.3
-    return {
-        "preds": torch.rand(queries, items, generator=generator),
-        "target": relevant * torch.randint(1, 4, (queries, items), generator=generator),
-    }
-
-
-@pytest.mark.parametrize(("level", "z"), [(0.95, 1.959964), (0.8, 1.281552)])
-@pytest.mark.parametrize("empty", ["zero", "skip"])
-def test_interval_of_a_mean(level: float, z: float, empty: str) -> None:
-    batch = random_batch(60)
-    batch["target"][::7] = 0
-    suite = everything((1, 3), empty=empty)
-    for part in range(0, 60, 25):
-        suite.update(**{name: value[part : part + 25] for name, value in batch.items()})
-    found = suite.intervals(level)
-    for key, spec in definitions(empty).items():
-        if spec.get("average") == "micro":
-            continue
-        options = {option: value for option, value in spec.items() if option != "name"}
-        each = getattr(tt.functional, spec["name"])(**batch, k=(1, 3), empty=empty, **options)
-        low, high = tt.registry[spec["name"]].bounds
-        for k, column in zip((1, 3), each.T, strict=True):
-            values = column[~column.isnan()].numpy()
-            margin = z * values.std(ddof=1) / math.sqrt(len(values))
-            expected = max(low, values.mean() - margin), min(high, values.mean() + margin)
-            assert [end.item() for end in found[f"{key}@{k}"]] == pytest.approx(expected, rel=1e-6, abs=1e-7), key
-
-
-def test_interval_of_pooled_counts_and_of_weights() -> None:
-    """A ratio of sums: its error is that of what each query adds to it (the delta method)."""
-    batch = random_batch(60)
-    weights = torch.rand(60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    suite = tt.TopKMetrics({"recall": "recall(average=micro)", "hit_rate": "hit_rate"}, k=3)
-    suite.update(**batch, weights=weights)
-    top = batch["preds"].topk(3).indices
-    hits = (batch["target"].gather(1, top) > 0).sum(1).double()
-    relevant = (batch["target"] > 0).sum(1).double()
-    for key, num, den in (
-        ("recall@3", weights * hits, weights * relevant),
-        ("hit_rate@3", weights * (hits > 0), weights),
-    ):
-        ratio = num.sum() / den.sum()
-        n = den.sum() ** 2 / (den**2).sum()
-        margin = 1.959964 * (n / (n - 1) * ((num - ratio * den) ** 2).sum()).sqrt() / den.sum()
-        low, high = suite.intervals()[key]
-        assert low.item() == pytest.approx((ratio - margin).item(), rel=1e-6)
-        assert high.item() == pytest.approx((ratio + margin).item(), rel=1e-6)
-
-
-def test_intervals_cover_the_true_value_as_often_as_they_say() -> None:
-    """Ranks are uniform, so the true values are known: k/N, and H(N)/N for MRR of one right item."""
-    suite = tt.TopKMetrics({"recall": "recall(average=micro)@3", "hit_rate": "hit_rate@3", "mrr": "mrr"})
-    truth = {"recall@3": 0.3, "hit_rate@3": 0.3, "mrr": sum(1 / rank for rank in range(1, 11)) / 10}
-    generator = torch.Generator().manual_seed(0)
-    covered = {(key, level): 0 for key in truth for level in (0.95, 0.5)}
-    repetitions = 400
-    for _ in range(repetitions):
-        suite.reset()
-        suite.update(torch.rand(100, 10, generator=generator), torch.zeros(100, dtype=torch.long))
-        for key, level in covered:
-            low, high = suite.intervals(level)[key]
-            covered[key, level] += bool(low <= truth[key] <= high)
-    for (_, level), count in covered.items():
-        # Four standard errors of a share of 400.
-        assert abs(count / repetitions - level) < 4 * math.sqrt(level * (1 - level) / repetitions)
-
-
-def test_intervals_keep_to_the_bounds() -> None:
-    suite = tt.TopKMetrics(["hit_rate"], k=1)
-    scores = torch.eye(10)
-    suite.update(scores, torch.arange(10))
-    assert [end.item() for end in suite.intervals()["hit_rate@1"]] == [1.0, 1.0]
-    suite.update(scores, torch.arange(10).roll(1))
-    low, high = suite.intervals(0.9999999)["hit_rate@1"]
-    assert (low.item(), high.item()) == pytest.approx((0.0, 1.0), abs=0.08)
-    assert low >= 0
-    assert high <= 1
-
-
-def test_interval_of_one_query_or_none() -> None:
-    suite = tt.TopKMetrics(["hit_rate"], k=1)
-    suite.update(SCORES[:1], GAINS[:1])
-    assert all(end.isnan() for end in suite.intervals()["hit_rate@1"])
-    metric = tt.HitRate(k=[1, 2], empty="skip")
-    metric.update(SCORES, torch.zeros_like(GAINS))
-    low, high = metric.intervals()
-    assert low.isnan().all()
-    assert high.isnan().all()
-
-
-def test_intervals_of_a_metric_have_its_shape() -> None:
-    scalar, vector = tt.NDCG(k=2), tt.NDCG(k=[1, 2])
-    for metric, shape in ((scalar, ()), (vector, (2,))):
-        metric.update(SCORES, GAINS)
-        low, high = metric.intervals()
-        assert low.shape == high.shape == metric.compute().shape == shape
-        assert (low <= metric.compute()).all()
-        assert (metric.compute() <= high).all()
 
 
 # Pictures ---------------------------------------------------------------------------------------------

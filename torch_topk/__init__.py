@@ -29,6 +29,7 @@ from torch_topk.metrics import (
     LabelRecall,
     LabelReport,
     MeanRank,
+    MedianRank,
     Precision,
     Recall,
     TopKAccuracy,
@@ -43,7 +44,9 @@ from torch_topk.ranks import RankCounts
 from torch_topk.relevance import Relevance
 from torch_topk.report import Report
 from torch_topk.search import merge_topk, search
+from torch_topk.stats import Comparison, compare
 from torch_topk.suite import TopKMetrics
+from torch_topk.values import QueryValues
 
 __version__ = "0.1.0"
 
@@ -60,6 +63,7 @@ __all__ = [
     "AdjustedMRR",
     "AdjustedMeanRank",
     "AdjustedMeanRankIndex",
+    "Comparison",
     "FBeta",
     "FullRecall",
     "GeometricMeanRank",
@@ -73,8 +77,10 @@ __all__ = [
     "LabelReport",
     "LinkRanks",
     "MeanRank",
+    "MedianRank",
     "Policies",
     "Precision",
+    "QueryValues",
     "RankCounts",
     "Ranking",
     "Recall",
@@ -87,6 +93,7 @@ __all__ = [
     "ZMeanRank",
     "__version__",
     "classification_report_at_k",
+    "compare",
     "evaluate_links",
     "frequency_groups",
     "functional",

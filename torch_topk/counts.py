@@ -14,8 +14,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics import Metric
-from torchmetrics.utilities.distributed import gather_all_tensors
 from typing_extensions import override
 
 from torch_topk.inputs import (
@@ -162,12 +160,10 @@ class Totals:
 class LabelCounts(PackedMetric):
     """What every metric of labels counts; a subclass says what is read off.
 
-    The state is two vectors, and does not grow with rows. One, int64, holds for each cut-off and label how many rows
-    name the label between the cut-off before and this one, and how many of them rightly; and for each label, how many
-    rows hold it. The other is the pack of sums over rows that averages over samples need. Metrics of equal labels,
-    cut-offs and policies have equal states, so that a MetricCollection updates one of them for all.
-
-    Counts are added where they lie: of a million labels, a copy a batch would cost more than all else.
+    The tallies hold for each cut-off and label how many rows name the label between the cut-off before and this one,
+    and how many of them rightly; and for each label, how many rows hold it. The pack holds the sums over rows that
+    averages over samples need. Metrics of equal labels, cut-offs and policies have equal states, so that a
+    MetricCollection updates one of them for all.
     """
 
     higher_is_better = True
@@ -202,31 +198,18 @@ class LabelCounts(PackedMetric):
         if chosen is not None and not len(chosen):
             raise ValueError("labels must hold at least one label, but is empty.")
         config = f"{num_labels} {cutoffs} {None if chosen is None else chosen.tolist()} {float(beta)} {policies}"
-        super().__init__(len(SCORES) * len(cutoffs) + 1, f"LabelCounts {config}", policies, others)
+        columns, size = len(SCORES) * len(cutoffs) + 1, (2 * len(cutoffs) + 1) * int(num_labels)
+        super().__init__(columns, f"LabelCounts {config}", policies, others, tallies=size)
         self.num_labels, self.cutoffs = int(num_labels), cutoffs
         self.beta: float = float(beta)
         self.labels: Any = labels if chosen is None else chosen.tolist()
         self.zero_division: ZeroDivision = _read_zero_division(zero_division)
         self._one: bool = is_single(k)
         self._ascending = tuple(sorted(cutoff for cutoff in cutoffs if cutoff is not None))
-        self._counts_name: str = self._state.replace("sums", "counts")
-        size = (2 * len(cutoffs) + 1) * self.num_labels
-        self.add_state(self._counts_name, torch.zeros(size, dtype=torch.int64), dist_reduce_fx="sum")
-        self._defaults[self._counts_name] = _zeros(size)
         # Not buffers, which a change of type would make numbers.
         self._listed: Tensor | None = chosen
         self._mask: Tensor | None = None if chosen is None else mask_of(chosen, self.num_labels)
         self._place_lists()
-        self._reduced_counts: Tensor | None = None  # those of the last compute(), over all ranks
-
-    @property
-    def _counts(self) -> Tensor:
-        counts: Tensor = getattr(self, self._counts_name)
-        return counts
-
-    @_counts.setter
-    def _counts(self, counts: Tensor) -> None:
-        setattr(self, self._counts_name, counts)
 
     @property
     def depth(self) -> int | None:
@@ -241,39 +224,6 @@ class LabelCounts(PackedMetric):
         """Say what is undefined of what ``compute()`` returns, where zero_division="warn" asks for it."""
 
     # Updating: nothing is read from the device.
-
-    @override
-    def update(
-        self, preds: Any, target: Any = None, *, items: Any = None, exclude: Any = None, weights: Any = None
-    ) -> None:
-        """Add a batch of rows.
-
-        Args:
-            preds: Scores ``(..., num_labels)``, or a Ranking: lists of labels go through `Ranking.from_ids`.
-            target: The truth, as `Ranking.from_scores` takes it: labels ``(...)``, a matrix of the shape of scores
-                (above 0 is true), a sparse matrix, or a `Relevance`.
-            items: The labels of the columns, where there are not all.
-            exclude: Labels to leave out, as `Ranking.from_scores` takes them: not from the truth, and of rows that came
-                with one label, that label is never left out.
-            weights: 1 for each row that counts, 0 for one that does not; labels are counted in whole numbers.
-
-        Raises:
-            TypeError, ValueError: For shapes and types that do not fit, at once.
-        """
-        ranking, samples = self._batch(preds, target, items=items, exclude=exclude, weights=weights)
-        self._add(self._sums_of(ranking))
-        self._tally(self._own_counts(), ranking)
-        self._position += samples
-
-    @override
-    def _take(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        ranking, samples = self._batch(*args, **kwargs)
-        sums, counts = self._sums_of(ranking), torch.zeros_like(self._counts)
-        self._tally(counts, ranking)
-        self._add(sums)
-        self._counts = self._counts + counts  # a MetricCollection calls all that share this tensor
-        self._position += samples
-        return sums, counts
 
     @override
     def _show(self, *states: Tensor) -> Any:
@@ -295,19 +245,13 @@ class LabelCounts(PackedMetric):
             )
         return ranking
 
-    def _own_counts(self) -> Tensor:
-        """The counts, safe to add to in place: what was made under inference_mode is not, outside it."""
-        if self._counts.is_inference() and not torch.is_inference_mode_enabled():
-            self._counts = self._counts.clone()
-        return self._counts
-
     def _counted(self, ranking: Ranking) -> Tensor:
         """Which rows count, bool ``(Q, 1)``."""
         counted = ranking.weights[:, None] > 0
         return counted & ~ranking.is_empty(self.policies.min_relevance) if self.policies.empty == "skip" else counted
 
-    def _tally(self, into: Tensor, ranking: Ranking) -> None:
-        """Add a batch to counts."""
+    @override
+    def tally(self, into: Tensor, ranking: Ranking) -> None:
         ids, labels, level = ranking.ids[:, : self.depth], self.num_labels, self.policies.min_relevance
         counted, width = self._counted(ranking), ids.shape[1]
         reached = torch.zeros_like(ranking.ranks(width), dtype=torch.int64)  # the first cut-off that takes a rank in
@@ -355,16 +299,6 @@ class LabelCounts(PackedMetric):
     # Reading.
 
     @override
-    def compute(self) -> Any:
-        """Return the values over all batches and ranks.
-
-        Raises:
-            InputError: If the batches held faults; it names each with its count.
-        """
-        self._reduced_counts = self._counts
-        return super().compute()
-
-    @override
     def _present(self, values: Tensor) -> Any:
         del values
         totals = self._read(self._reduced, self._reduced_counts)
@@ -376,10 +310,7 @@ class LabelCounts(PackedMetric):
 
         Under DDP this is a collective operation, unless compute() has just been called on all ranks.
         """
-        if self._reduced is None or self._reduced_counts is None:
-            self._computed = None
-        self.compute.reduce()  # type: ignore[attr-defined]
-        return self._read(self._reduced, self._reduced_counts)
+        return self._read(*self._reduce())
 
     def _read(self, sums: Tensor | None, counts: Tensor | None) -> Totals:
         assert sums is not None  # noqa: S101 - compute() has set both
@@ -391,45 +322,10 @@ class LabelCounts(PackedMetric):
         totals = Totals(counts, rows, single, defined, total, places, self._mask, self.beta, self.zero_division)
         return replace(totals, asked=totals.seen) if isinstance(self.labels, str) and self.labels == "seen" else totals
 
-    @property
-    @override
-    def metric_state(self) -> dict[str, Any]:
-        """The state as it is now: a copy of the counts, which are added to where they lie."""
-        return {**super().metric_state, self._counts_name: self._counts.clone()}
-
-    @override
-    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
-        state = incoming_state.metric_state if isinstance(incoming_state, Metric) else incoming_state
-        counts: Any = state.get(self._counts_name)
-        if counts is None:
-            raise ValueError(f"The state to merge belongs to another metric or other options than {self!r}.")
-        super().merge_state(incoming_state)
-        self._own_counts().add_(counts.to(self._counts.device))
-
-    @override
-    def _sync_dist(self, dist_sync_fn: Any = gather_all_tensors, process_group: Any = None) -> None:
-        super()._sync_dist(dist_sync_fn, process_group)
-        self._counts = self._sum_over_ranks(self._counts, dist_sync_fn, process_group or self.process_group)
-
-    @override
-    def _forget(self) -> None:
-        super()._forget()
-        self._reduced_counts = None
-
-    @override
-    def _take_loaded(self, *, keep: bool) -> None:
-        super()._take_loaded(keep=keep)
-        counts = self._counts.to(self.device)
-        self._counts = counts.clone() if keep else torch.zeros_like(counts)
-
     @override
     def _apply(self, fn: Any, exclude_state: Sequence[str] = ()) -> Any:
-        reduced, self._reduced_counts = self._reduced_counts, None
-        super()._apply(fn, exclude_state=[*exclude_state, self._counts_name])
+        super()._apply(fn, exclude_state)
         self._place_lists()
-        self._counts = self._counts.to(self.device)
-        self._defaults[self._counts_name] = _zeros(self._counts.shape[0], self.device)
-        self._reduced_counts = None if reduced is None else reduced.to(self.device)
         return self
 
     def _place_lists(self) -> None:
@@ -438,7 +334,7 @@ class LabelCounts(PackedMetric):
             self._listed, self._mask = self._listed.to(self.device), self._mask.to(self.device)
 
     @override
-    def intervals(self, level: float = 0.95) -> Any:
+    def intervals(self, level: float = 0.95, method: str = "auto") -> Any:
         raise NotImplementedError(
             f"{type(self).__name__} has no interval in closed form; precision, recall and F over rows have, in "
             "TopKMetrics(['precision', 'recall', 'f1'], k=...).intervals()."
@@ -489,11 +385,6 @@ def blocks_of(counts: Tensor, cutoffs: int) -> Tensor:
     """A view of the namings and of the right ones, ``(2, cutoffs, num_labels)``, a row from one cut-off to the next."""
     labels = counts.shape[0] // (2 * cutoffs + 1)
     return counts[:-labels].view(2, cutoffs, labels)
-
-
-def _zeros(size: int, device: torch.device | None = None) -> Tensor:
-    """Zeros that take the memory of one: what a state is reset to."""
-    return torch.zeros(1, dtype=torch.int64, device=device).expand(size)
 
 
 def mask_of(chosen: Tensor, num_labels: int) -> Tensor:

@@ -28,6 +28,7 @@ FAULTS = {
     "numbers": "a ranked or relevant item id for which propensities hold no number: give one for each item",
     "counts": "counts that contradict each other: greater < at_least <= candidates must hold",
     "fractions": "a weight other than 0 and 1, where rows are counted in whole numbers",
+    "groups": "a group below 0 (and not -1, for none) or not below the number of groups that slices names",
     "no_candidate": "a target of the lowest score, minus infinity, which means that it is no candidate: mend the model",
     "empty": "no relevant item, which empty='error' forbids: go on with another value, such as 'zero' or 'skip'",
 }
@@ -115,6 +116,12 @@ def as_tensor(name: str, value: object, device: torch.device | None = None) -> T
     hint = " Pass torch.tensor(...) of it." if isinstance(value, (list, tuple, int, float)) else ""
     hint = " Pass .to_numpy() of it." if hasattr(value, "to_numpy") else hint
     raise TypeError(f"{name} must be a tensor or a NumPy array, but is of type {type(value).__name__}.{hint}")
+
+
+def as_array(values: Any) -> NDArray[Any]:
+    """A list of ids or names as an array; of none, NumPy would make floating-point numbers."""
+    array = np.asarray(values)
+    return array if array.size else array.astype(np.int64)
 
 
 def require_integer(name: str, value: Tensor) -> Tensor:

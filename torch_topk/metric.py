@@ -24,7 +24,8 @@ class TopKMetric(PackedMetric):
     Declared with the class: ``name``, the grammar's and registry's; ``aliases``; ``bounds`` of its values;
     ``higher_is_better``; and what it ``reads``: "ranking" (a `Ranking`), "counts" (`RankCounts`), or both. Its options
     are the keyword arguments of its own ``__init__``, which hands them to this one as ``_options``, a mapping by name;
-    they become attributes.
+    they become attributes. One that is no mean, but read off counts over the whole run, says how many as ``_tallies``,
+    and defines `tally` and `summary`.
 
     Args:
         k: The cut-off, several of them, or None for the whole list.
@@ -64,6 +65,7 @@ class TopKMetric(PackedMetric):
         self,
         k: int | Sequence[int] | None = 10,
         _options: Mapping[str, Any] | None = None,
+        _tallies: int = 0,
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
         given, others = split_policies(kwargs, type(self).__name__, options_of(type(self)))
@@ -76,8 +78,9 @@ class TopKMetric(PackedMetric):
             rules = ", ".join(map(repr, known))
             raise ValueError(f"{type(self).__name__} has no value with ties={policies.ties!r}, only with {rules}.")
         config = f"{type(self).__name__}{cutoffs}{sorted(options.items())}{policies}"
-        super().__init__(len(cutoffs), config, policies, others)
+        super().__init__(len(cutoffs), config, policies, others, tallies=_tallies)
         self.cutoffs: Cutoffs = cutoffs
+        self.tallies = _tallies
         self.options, self.given = options, asked
         for name, value in options.items():
             setattr(self, name, value)
@@ -95,6 +98,24 @@ class TopKMetric(PackedMetric):
     @abstractmethod
     def per_query(self, ranking: Ranking) -> Tensor:
         """Return each query's value at each cut-off, ``(Q, len(cutoffs))``; 0 for an empty query."""
+
+    def summary(self, counts: Tensor, queries: Tensor) -> Tensor:
+        """Read the values off the tallies of a run, given how many queries were counted: ``(len(cutoffs),)`` each."""
+        raise NotImplementedError(f"{type(self).__name__} has tallies, but no summary of them.")
+
+    def margins(self, counts: Tensor, level: float) -> tuple[Tensor, Tensor]:
+        """The ends of an interval around `summary`, ``(len(cutoffs),)`` each: NaN where there is none."""
+        del counts, level
+        none = self._sums.new_full((len(self.cutoffs),), torch.nan)
+        return none, none
+
+    @override
+    def _values(self, sums: Tensor, counts: Tensor | None = None) -> Tensor:
+        return super()._values(sums) if counts is None else self.summary(counts, sums[: self._columns])
+
+    @override
+    def _ends(self, sums: Tensor, counts: Tensor | None, level: float, method: str) -> tuple[Tensor, Tensor]:
+        return super()._ends(sums, counts, level, method) if counts is None else self.margins(counts, level)
 
     def is_empty(self, ranking: Ranking) -> Tensor:
         """Tell which queries have no relevant item, ``(Q, 1)``: what ``empty=`` settles."""

@@ -1,14 +1,13 @@
-"""The state of every metric: one vector of sums, and how ranks, jobs and checkpoints add it up."""
+"""The state of every metric: a vector of sums, and how ranks, jobs and checkpoints add it up."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from math import ceil
+from math import ceil, prod
 from numbers import Integral, Real
-from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -18,10 +17,12 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from typing_extensions import TypedDict
 
-from torch_topk.inputs import CHOICES, COUNT_TIES, FAULTS, Array, nearest, raise_faults, read_choice
+from torch_topk.inputs import CHOICES, COUNT_TIES, FAULTS, Array, as_tensor, nearest, raise_faults, read_choice
+from torch_topk.intervals import are_proportions, student, wilson
 from torch_topk.kernels import sum_dtype
 from torch_topk.ranking import Ranking, Record
 from torch_topk.ranks import RankCounts
+from torch_topk.relevance import Relevance
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -115,30 +116,58 @@ def split_policies(
     return policies, {name: value for name, value in options.items() if name not in POLICY_NAMES}
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What a batch holds, a sampler's repeats left out; ``samples`` counts them."""
+
+    record: Any
+    samples: int
+    faults: Mapping[str, Tensor] = field(default_factory=dict)
+
+
 class PackedMetric(Metric):
-    """A torchmetrics Metric whose whole state is one packed vector of sums.
+    """A torchmetrics Metric whose whole state is one packed vector of sums, and of some a vector of tallies.
 
     Each value it reports is a ratio of two sums over queries, ``sum w num / sum w den``: a mean where den is 1 for
     each query that counts, a pooled ratio where it is not. The pack holds, for each value, the sums of w den, w num,
     (w den)^2, w den w num and (w num)^2, which is all that intervals need; then the number of queries, then the
-    counts of faults. Everything is a sum, so ranks, jobs and checkpoints add up by one rule, whatever share of the
-    queries each has seen.
+    counts of faults; then what a subclass adds. Everything is a sum, so ranks, jobs and checkpoints add up by one rule,
+    whatever share of the queries each has seen.
+
+    What is counted of items, labels or ranks is int64, and added where it lies: of a million items, a copy a batch
+    would cost more than all else.
     """
 
     full_state_update = False
     is_differentiable = False
+    reads_truth: bool = True
+    """Whether a target is needed."""
 
-    def __init__(self, columns: int, config: str, policies: Policies, kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        columns: int,
+        config: str,
+        policies: Policies,
+        kwargs: Mapping[str, Any],
+        *,
+        tallies: int = 0,
+        more: int = 0,
+    ) -> None:
         super().__init__(**kwargs)
         self.policies = policies
         self._columns = columns
         # The state's name stands for the configuration: torchmetrics' compute groups merge metrics whose states
         # have equal names and, after the first batch, equal values; and small sums are equal often.
-        size = 5 * columns + 1 + len(FAULTS)
+        size = 5 * columns + 1 + len(FAULTS) + more
         self._state = "sums_" + blake2b(f"{config} {size}".encode(), digest_size=6).hexdigest()
         self.add_state(self._state, torch.zeros(size, dtype=torch.float64), dist_reduce_fx="sum")
+        self._counts_state = self._state.replace("sums", "counts") if tallies else ""
+        if tallies:
+            self.add_state(self._counts_state, _zeros(tallies), dist_reduce_fx="sum")
+            self._defaults[self._counts_state] = self._counts = _zeros(tallies)
         self._position = 0  # samples seen since reset, for dataset_size
         self._reduced: Tensor | None = None  # the sums that the last compute() read, over all ranks
+        self._reduced_counts: Tensor | None = None
         self._checked = False
 
     @property
@@ -149,6 +178,14 @@ class PackedMetric(Metric):
     @_sums.setter
     def _sums(self, sums: Tensor) -> None:
         setattr(self, self._state, sums)
+
+    @property
+    def _counts(self) -> Tensor | None:
+        return getattr(self, self._counts_state) if self._counts_state else None
+
+    @_counts.setter
+    def _counts(self, counts: Tensor | None) -> None:
+        setattr(self, self._counts_state, counts)
 
     # What a subclass says of itself.
 
@@ -162,6 +199,14 @@ class PackedMetric(Metric):
     @abstractmethod
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
         """Count the queries with a fault that only this metric's options make one, by name in FAULTS."""
+
+    def tally(self, into: Tensor, ranking: Any) -> None:
+        """Add a batch to the tallies, in place."""
+
+    def _more(self, num: Tensor, den: Tensor, batch: Batch) -> tuple[Tensor, ...]:
+        """What a subclass keeps beside the sums of each query's weighted numerators and denominators."""
+        del num, den, batch
+        return ()
 
     @abstractmethod
     def _present(self, values: Tensor) -> Any:
@@ -187,6 +232,8 @@ class PackedMetric(Metric):
         items: Array | None = None,
         exclude: Any = None,
         weights: Array | None = None,
+        query_ids: Any = None,
+        groups: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a batch of queries.
 
@@ -197,11 +244,18 @@ class PackedMetric(Metric):
             exclude: Candidates to leave out, in any form that `Ranking.from_scores` takes.
             weights: What each query counts, 1 where it is left out; 0 for one that counts nowhere, in which faults
                 are looked for all the same.
+            query_ids: What each query is called, for a suite that draws resamples or keeps values.
+            groups: Of a suite with slices, the group of each query in each of them.
 
         Raises:
             TypeError, ValueError: For shapes and types that do not fit, at once.
         """
-        self._add(self._batch_sums(preds, target, items=items, exclude=exclude, weights=weights))
+        tags = {name: tag for name, tag in (("query_ids", query_ids), ("groups", groups)) if tag is not None}
+        batch = self._batch(preds, target, items=items, exclude=exclude, weights=weights, **tags)
+        self._add(self._sums_of(batch))
+        if self._counts_state:
+            self.tally(self._own_counts(), batch.record)
+        self._position += batch.samples  # nothing can fail from here on
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Add a batch, and return the batch's own value; it takes the arguments of `update`.
@@ -219,9 +273,15 @@ class PackedMetric(Metric):
 
     def _take(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         """Add a batch, and return the state of it alone."""
-        sums = self._batch_sums(*args, **kwargs)
-        self._add(sums)
-        return (sums,)
+        batch = self._batch(*args, **kwargs)
+        states: tuple[Tensor, ...] = (self._sums_of(batch),)
+        if self._counts is not None:
+            counts = torch.zeros_like(self._counts, memory_format=torch.contiguous_format)
+            self.tally(counts, batch.record)
+            states = (*states, counts)
+        self._add(*states)
+        self._position += batch.samples
+        return states
 
     def _show(self, *states: Tensor) -> Any:
         """What a state says, as the user sees it."""
@@ -243,6 +303,9 @@ class PackedMetric(Metric):
         policies = self.policies
         if isinstance(preds, Record):
             return self._accept(preds, target=target, items=items, exclude=exclude, weights=weights)
+        if target is None and not self.reads_truth:
+            preds = as_tensor("scores", preds)
+            target = Relevance.from_ids(preds.new_empty((prod(preds.shape[:-1]), 0), dtype=torch.int64))
         if self.reads_counts:
             if items is not None:
                 raise ValueError("items is for a Ranking: the columns of scores are all candidates of a RankCounts.")
@@ -270,14 +333,12 @@ class PackedMetric(Metric):
             validate="off" if policies.validate == "off" else "compute",
         )
 
-    def _batch_sums(self, *args: Any, **kwargs: Any) -> Tensor:
-        ranking, samples = self._batch(*args, **kwargs)
-        sums = self._sums_of(ranking)
-        self._position += samples  # nothing can fail from here on
-        return sums
-
-    def _batch(self, *args: Any, **kwargs: Any) -> tuple[Ranking, int]:
-        """Rank a batch and leave out a sampler's repeats; how many samples it held with them."""
+    def _batch(self, *args: Any, query_ids: Any = None, groups: Any = None, **kwargs: Any) -> Batch:
+        """Rank a batch and leave out a sampler's repeats."""
+        if query_ids is not None:
+            raise ValueError("query_ids are read by a suite with bootstrap= or collect=: see TopKMetrics.")
+        if groups is not None:
+            raise ValueError("groups are read by a suite with slices=: see TopKMetrics.")
         ranking = self.rank(*args, **kwargs)
         if ranking.device != self.device:
             raise RuntimeError(
@@ -287,11 +348,11 @@ class PackedMetric(Metric):
         samples = ranking.samples
         if self.policies.dataset_size is not None:
             ranking = ranking.first(self._unrepeated(samples, self.policies.dataset_size))
-        return ranking, samples
+        return Batch(ranking, samples)
 
-    def _sums_of(self, ranking: Ranking) -> Tensor:
+    def _sums_of(self, batch: Batch) -> Tensor:
         """The pack of a batch."""
-        policies = self.policies
+        policies, ranking = self.policies, batch.record
         num, den = self.ratios(ranking)
         if den is ranking.ones() and not ranking.weighted:  # a mean over queries that count alike
             queries, total = den.sum(0), num.sum(0)
@@ -306,10 +367,10 @@ class PackedMetric(Metric):
         if policies.validate == "off":
             faults = num.new_zeros(len(FAULTS))
         else:
-            faults = ranking.fault_counts(self.faults(ranking))
+            faults = ranking.fault_counts({**self.faults(ranking), **batch.faults})
             if policies.validate == "now":
                 raise_faults(faults.tolist(), type(self).__name__)
-        return torch.cat([*parts, queries, faults])
+        return torch.cat([*parts, queries, faults, *self._more(num, den, batch)])
 
     @property
     def reads_counts(self) -> bool:
@@ -343,10 +404,7 @@ class PackedMetric(Metric):
 
     def _unrepeated(self, samples: int, dataset_size: int) -> int:
         """How many of the next samples are no repeats: this rank holds positions rank, rank + world, ..."""
-        world, rank = 1, 0
-        if self._distributed():
-            group = self.process_group
-            world, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
+        world, rank = self._place()
         seen, most = self._position + samples, ceil(dataset_size / world)
         if seen > most:
             raise ValueError(
@@ -356,18 +414,34 @@ class PackedMetric(Metric):
         own = ceil((dataset_size - rank) / world)
         return max(0, min(samples, own - self._position))
 
+    def _place(self) -> tuple[int, int]:
+        """How many processes share the data set, and which of them this is."""
+        if not self._distributed():
+            return 1, 0
+        return torch.distributed.get_world_size(self.process_group), torch.distributed.get_rank(self.process_group)
+
     def _distributed(self) -> bool:
         available = self.distributed_available_fn
         return bool(available()) and torch.distributed.is_available() and torch.distributed.is_initialized()
 
-    def _add(self, sums: Tensor) -> None:
+    def _add(self, sums: Tensor, counts: Tensor | None = None) -> None:
         if self._is_synced:  # what is added now would be lost at unsync()
             raise TorchMetricsUserError("The state holds the sums of all ranks: call unsync() before adding to it.")
         self._sums = self._sums + sums
+        if counts is not None and self._counts is not None:
+            self._counts = self._counts + counts  # out of place: a MetricCollection calls all that share this tensor
         self._forget()
 
+    def _own_counts(self) -> Tensor:
+        """The tallies, safe to add to in place: as made, or under inference_mode, they are not."""
+        counts = self._counts
+        assert counts is not None  # noqa: S101 - its callers have seen to it
+        if counts.stride() == (0,) or (counts.is_inference() and not torch.is_inference_mode_enabled()):
+            self._counts = counts = counts.clone(memory_format=torch.contiguous_format)
+        return counts
+
     def _forget(self) -> None:
-        self._computed, self._reduced, self._checked = None, None, False
+        self._computed, self._reduced, self._reduced_counts, self._checked = None, None, None, False
 
     # Reporting: one reduction over ranks, one read of the device.
 
@@ -378,8 +452,8 @@ class PackedMetric(Metric):
             InputError: If the batches held faults; it names each with its count.
         """
         # One value a column; the wrapper around this shapes them, after torchmetrics has squeezed a single one.
-        self._reduced, self._checked = self._sums, False
-        return self._values(self._reduced)
+        self._reduced, self._reduced_counts, self._checked = self._sums, self._counts, False
+        return self._values(self._reduced, self._reduced_counts)
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
         # Faults are raised out of reach of torchmetrics' sync context, which an exception would leave half open.
@@ -391,7 +465,7 @@ class PackedMetric(Metric):
             wanted = self.policies.validate != "off" and not self._checked
             if wanted and self._reduced is not None and self._reduced.device.type != "meta":
                 try:
-                    raise_faults(self._reduced[5 * self._columns + 1 :].tolist(), type(self).__name__)
+                    raise_faults(self._faults_of(self._reduced).tolist(), type(self).__name__)
                 except ValueError:
                     self._computed = None
                     raise
@@ -404,46 +478,77 @@ class PackedMetric(Metric):
         present.reduce = reduce  # type: ignore[attr-defined]  # for what reads the sums themselves
         return present
 
-    def _values(self, sums: Tensor) -> Tensor:
+    def _faults_of(self, sums: Tensor) -> Tensor:
+        return sums[5 * self._columns + 1 :][: len(FAULTS)]
+
+    def _values(self, sums: Tensor, counts: Tensor | None = None) -> Tensor:
+        del counts
         return self.read(sums[self._columns : 2 * self._columns], sums[: self._columns])
 
     def read(self, num: Tensor, den: Tensor) -> Tensor:
         """The values whose sums over queries these are, ``(columns,)`` each: their ratio, if nothing else is said."""
         return num / den
 
-    def intervals(self, level: float = 0.95) -> Any:
-        r"""Confidence intervals over queries, from the sums alone: normal approximation, delta method.
+    def intervals(self, level: float = 0.95, method: str = "auto") -> Any:
+        r"""Confidence intervals over queries, from the sums alone.
+
+        "t" is Student's, by the delta method:
 
         .. math::
-            \hat\theta \pm z \sqrt{\frac{n}{n-1} \sum_q w_q^2 (num_q - \hat\theta\, den_q)^2} \Big/ \sum_q w_q den_q
+            \hat\theta \pm t_{n-1} \sqrt{\frac{n}{n-1} \sum_q w_q^2 (num_q - \hat\theta\, den_q)^2}
+            \Big/ \sum_q w_q den_q
 
         with n the effective number of queries, :math:`(\sum w\,den)^2 / \sum (w\,den)^2`. For a mean this is the
-        familiar mean ± z s/√n. Intervals are clipped to the metric's bounds. With few queries, or hits that are
-        rare (n p below about 15), the approximation is too optimistic.
+        familiar mean ± t s/√n. Where all values are 0 or 1, "auto" takes Wilson's score interval in its place, which
+        holds for few and for rare hits too; in a suite with ``bootstrap=`` it takes the percentiles of the resamples.
+        Intervals are clipped to the metric's bounds.
 
         Args:
             level: The share of repetitions that should cover the true value, between 0 and 1.
+            method: "auto", "t", or, of a suite that draws resamples, "bootstrap".
 
         Returns:
             ``(low, high)``, each as ``compute()`` would shape it; a suite gives such a pair for each key. NaN
             where fewer than two queries count. Under DDP this is a collective operation, unless compute() has just
             been called on all ranks.
+
+        Raises:
+            ValueError: For a level or a method that there is not.
+
+        References:
+            Wilson, Probable inference, the law of succession, and statistical inference, 1927; Efron, Bootstrap
+            methods, 1979.
         """
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, but is {level!r}.")
+        read_choice("method", method, ("auto", "t", "bootstrap"))
+        return self._pair(*self._ends(*self._reduce(), level, method))
+
+    def _reduce(self) -> tuple[Tensor, Tensor | None]:
+        """The state of all ranks, checked for faults; reduced once, whatever is read off it."""
         if self._reduced is None:
             self._computed = None
         self.compute.reduce()  # type: ignore[attr-defined]
-        sums = self._reduced
-        assert sums is not None  # noqa: S101 - that has set it
-        den, num, den2, cross, num2 = sums[: 5 * self._columns].view(5, self._columns)
-        theta, n = num / den, den * den / den2
-        spread = (num2 - 2 * theta * cross + theta * theta * den2).clamp(min=0)
-        margin = NormalDist().inv_cdf((1 + level) / 2) * (spread * n / (n - 1)).sqrt() / den
-        margin = torch.where(n > 1, margin, torch.nan)
+        assert self._reduced is not None  # noqa: S101 - that has set it
+        return self._reduced, self._reduced_counts
+
+    def _ends(self, sums: Tensor, counts: Tensor | None, level: float, method: str) -> tuple[Tensor, Tensor]:
+        """The ends of intervals around what `_values` gives of the same state."""
+        del counts
+        if method == "bootstrap":
+            raise ValueError("Resamples are drawn by a suite: TopKMetrics(..., bootstrap=1000).")
+        return self._around(sums[: 5 * self._columns].view(5, self._columns), level, method)
+
+    def _around(self, moments: Tensor, level: float, method: str) -> tuple[Tensor, Tensor]:
+        """The ends of intervals by moments ``(5, ..., columns)``."""
         low, high = self._bounds
-        ends = (self.read(end * den, den) for end in (theta - margin, theta + margin))
-        return self._pair(torch.maximum(next(ends), low), torch.minimum(next(ends), high))
+        ends: tuple[Tensor, ...] = student(moments, level)
+        if method == "auto":
+            plain = are_proportions(moments) & (low == 0) & (high == 1)
+            ends = tuple(torch.where(plain, *each) for each in zip(wilson(moments, level), ends, strict=True))
+        den = moments[0]
+        first, last = (self.read(end * den, den) for end in ends)
+        return torch.maximum(first, low), torch.minimum(last, high)
 
     def _pair(self, low: Tensor, high: Tensor) -> Any:
         return self._present(low), self._present(high)
@@ -467,12 +572,15 @@ class PackedMetric(Metric):
         self._computed = None
 
     def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
-        self._sums = self._sum_over_ranks(self._sums, dist_sync_fn, process_group or self.process_group)
+        group = process_group or self.process_group
+        self._sums = self._sum_over_ranks(self._sums, dist_sync_fn, group)
+        if self._counts is not None:
+            self._counts = self._sum_over_ranks(self._counts, dist_sync_fn, group)
 
     @staticmethod
     def _sum_over_ranks(sums: Tensor, dist_sync_fn: Callable[..., Any], group: Any) -> Tensor:
         if dist_sync_fn is gather_all_tensors:  # nobody asked for another way: one all_reduce is cheaper
-            total = sums.clone()
+            total = sums.clone(memory_format=torch.contiguous_format)
             torch.distributed.all_reduce(total, group=group)
             return total
         return torch.stack(list(dist_sync_fn(sums, group=group))).sum(0)
@@ -487,11 +595,18 @@ class PackedMetric(Metric):
         if isinstance(incoming_state, Metric):
             count = incoming_state.update_count
             incoming_state = incoming_state.metric_state
-        if self._state not in incoming_state:
+        names = [self._state, *filter(None, [self._counts_state])]
+        if any(name not in incoming_state for name in names):
             raise ValueError(f"The state to merge belongs to another metric or other options than {self!r}.")
-        sums: Any = incoming_state[self._state]
-        self._add(sums.to(self._sums))
+        state: Any = incoming_state
+        self._add(*(state[name].to(getattr(self, name)) for name in names))
         self._update_count += count
+
+    @property
+    def metric_state(self) -> dict[str, Any]:
+        """The state as it is now: a copy of the tallies, which are added to where they lie."""
+        copies = {} if self._counts is None else {self._counts_state: self._counts.clone()}
+        return {**super().metric_state, **copies}
 
     def reset(self) -> None:
         """Start again from no queries."""
@@ -545,15 +660,21 @@ class PackedMetric(Metric):
         """Take up the state of a checkpoint, or start from zero where another rank does."""
         sums = self._sums.to(self.device, sum_dtype(self.device))
         self._sums = sums if keep else torch.zeros_like(sums)
+        if self._counts is not None:
+            counts = self._counts.to(self.device)
+            self._counts = counts.clone() if keep else torch.zeros_like(counts)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
         # Moving to a device keeps the type of sums and values, whatever .half() or .to(torch.bfloat16) says.
-        values = {name: self.__dict__[name] for name in ("_computed", "_forward_cache", "_reduced")}
+        values = {name: self.__dict__[name] for name in ("_computed", "_forward_cache", "_reduced", "_reduced_counts")}
         self.__dict__.update(dict.fromkeys(values))
-        super()._apply(fn, exclude_state=[*exclude_state, self._state])
+        super()._apply(fn, exclude_state=[*exclude_state, self._state, self._counts_state])
         device, dtype = self.device, sum_dtype(self.device)
         self._defaults[self._state] = torch.zeros_like(self._sums, device=device, dtype=dtype)
         self._sums = self._sums.to(device, dtype)
+        if self._counts is not None:
+            self._counts = self._counts.to(device)
+            self._defaults[self._counts_state] = _zeros(self._counts.shape[0], device)
         self.__dict__.update({name: _moved(value, device) for name, value in values.items()})
         return self
 
@@ -561,4 +682,11 @@ class PackedMetric(Metric):
 def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, dict):
         return {key: _moved(each, device) for key, each in value.items()}
-    return value.to(device, sum_dtype(device)) if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    return value.to(device, sum_dtype(device)) if value.is_floating_point() else value.to(device)
+
+
+def _zeros(size: int, device: torch.device | None = None) -> Tensor:
+    """Zeros that take the memory of one: what tallies are until something is counted, and are reset to."""
+    return torch.zeros(1, dtype=torch.int64, device=device).expand(size)

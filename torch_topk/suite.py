@@ -5,20 +5,27 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
+from itertools import product
+from math import isnan, prod
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import ModuleDict
 from torchmetrics import Metric
 from typing_extensions import Unpack, override
 
-from torch_topk.inputs import COUNT_TIES, nearest
+from torch_topk.inputs import COUNT_TIES, FAULTS, nearest
 from torch_topk.metric import TopKMetric, find, parse
-from torch_topk.packed import POLICY_NAMES, PackedMetric, Policies, PolicyOptions, split_policies
+from torch_topk.packed import POLICY_NAMES, Batch, PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
+from torch_topk.resampling import Resampler, read_ids
+from torch_topk.slices import Slices
+from torch_topk.values import QueryValues
 
 if TYPE_CHECKING:
     _Keyed = Mapping[str, Metric]  # what Lightning's log_dict says it takes
@@ -26,6 +33,38 @@ else:
     _Keyed = object
 
 Spec: TypeAlias = str | TopKMetric | type[TopKMetric] | Mapping[str, Any]
+
+
+class Gap(NamedTuple):
+    """How far the best group of a slice is from the worst."""
+
+    gap: float
+    best: str
+    worst: str
+
+
+class Regression(NamedTuple):
+    """A value that a system lost beside another."""
+
+    key: str
+    before: float
+    after: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Tagged(Batch):
+    """A batch with what a suite wants to know of its queries.
+
+    Attributes:
+        keys: int64 ``(Q,)``: what resamples are drawn by.
+        ids: What the queries are called, where it was said.
+        rows: int64 ``(ways, Q)``: the groups that they belong to.
+    """
+
+    keys: Tensor | None = None
+    ids: Any = None
+    rows: Tensor | None = None
 
 
 class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __eq__
@@ -41,6 +80,15 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         k: The cut-offs of names without one; None for the whole list.
         prefix, postfix: Put before and after each key.
         at: Put between name and cut-off; "_at_" suits loggers that refuse "@".
+        bootstrap: How many Poisson resamples of the queries to keep the sums of, for `intervals`; memory does
+            not grow with queries. What is drawn hangs on ``seed``, ``stream`` and a query's id (or its position in the
+            data set) alone: not on batches or devices, nor, with ids or in a sampler's order, on the number of ranks.
+        seed: Of the resamples.
+        stream: Jobs whose states are merged need ids, or a stream each: otherwise the first query of one job is drawn
+            whenever the first of the other is.
+        collect: Whether to keep each query's values, on the host: see `collected`.
+        slices: Groups of queries to report beside all: ``{"segment": ["new", "loyal"]}``, or how many groups there are.
+            ``update(..., groups={"segment": ...})`` takes the group of each query, a number or a name, -1 for none.
         kwargs: The fields of `Policies`, defaults for every metric made by name, and torchmetrics' own arguments.
 
     Attributes:
@@ -65,9 +113,15 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         prefix: str = "",
         postfix: str = "",
         at: str = "@",
+        bootstrap: int | None = None,
+        seed: int = 0,
+        stream: int = 0,
+        collect: bool = False,
+        slices: Mapping[str, int | Sequence[Any]] | None = None,
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
-        options, others = split_policies(kwargs, type(self).__name__, ["prefix", "postfix", "at"])
+        own = [name for name in inspect.signature(TopKMetrics).parameters if name != "kwargs"]
+        options, others = split_policies(kwargs, type(self).__name__, own)
         read = _read_metrics(metrics, k, options)
         if "ties" not in options and any(metric.reads_counts for _, metric in read):
             options["ties"] = "realistic"  # of any that reads counts, all do
@@ -79,10 +133,25 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         named = [(base, _agree(metric, policies)) for base, metric in read]
         if not named:
             raise ValueError("metrics must name at least one metric, but is empty.")
+        for name, number, least in (("bootstrap", bootstrap, 2), ("seed", seed, 0), ("stream", stream, 0)):
+            if name == "bootstrap" and number is None:
+                continue
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise ValueError(f"{name} must be an int of at least {least}, but is {number!r}.")
+        self.slices, self.collect = Slices(slices), bool(collect)
+        self.bootstrap, self.seed, self.stream = bootstrap, seed, stream
         config = f"{type(self).__name__}{[metric for _, metric in named]}{policies}"
-        super().__init__(sum(len(metric.cutoffs) for _, metric in named), config, policies, others)
+        config += f"{self.slices}{self.collect}{bootstrap} {seed} {stream}"
+        columns = sum(len(metric.cutoffs) for _, metric in named)
+        more = 5 * columns * len(self.slices) + 2 * columns * (bootstrap or 0)
+        tallies = sum(metric.tallies for _, metric in named)
+        super().__init__(columns, config, policies, others, tallies=tallies, more=more)
         self.named = tuple(named)  # in a tuple, so that they are no submodules
+        self.reads_truth: bool = any(metric.reads_truth for _, metric in named)
+        self._resampler = None if bootstrap is None else Resampler(bootstrap, seed, stream)
+        self._kept: list[tuple[Any, Tensor, Tensor]] = []  # of each batch: ids, values, which queries count
         self.prefix, self.postfix, self.at = prefix, postfix, at
+        self._prepare()
         self._name_keys()
 
     def _name_keys(self) -> None:
@@ -91,25 +160,39 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
             for base, metric in self.named
         }
         keys = [self._key(base, k) for base, metric in self.named for k in metric.cutoffs]
+        sliced = [self._key(base, k) for base, metric in self._means for k in metric.cutoffs]
+        keys += [f"{key}/{way}/{group}" for way, group in self.slices.rows for key in sliced]
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
             raise ValueError(f"Two metrics have the key {twice[0]!r}: rename one, as in {{'new_name': metric}}.")
         self._keys = tuple(keys)
         # A name of a submodule must hold no dot, so the views are numbered.
-        self._views = ModuleDict({f"v{i}": _View(self, i, metric) for i, metric in enumerate(self._by_column())})
+        self._views = ModuleDict({f"v{i}": _View(self, i, metric) for i, metric in enumerate(self._by_key())})
 
     def _key(self, base: str, k: int | None) -> str:
         return f"{self.prefix}{base}{'' if k is None else f'{self.at}{k}'}{self.postfix}"
 
-    def _by_column(self) -> list[TopKMetric]:
-        return [metric for _, metric in self.named for _ in metric.cutoffs]
+    @property
+    def _means(self) -> list[tuple[str, TopKMetric]]:
+        """The metrics that a query has a value of, and so a group: those that are not read off tallies of the run."""
+        return [(base, metric) for base, metric in self.named if not metric.tallies]
+
+    def _by_key(self) -> list[TopKMetric]:
+        sliced = [metric for _, metric in self._means for _ in metric.cutoffs] * len(self.slices)
+        return [metric for _, metric in self.named for _ in metric.cutoffs] + sliced
 
     @override
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ()) -> Any:
         super()._apply(fn, exclude_state)
+        self._prepare()
+        return self
+
+    def _prepare(self) -> None:
+        """Have on the device what updates read, so that none waits for it."""
         for _, metric in self.named:
             metric.prepare(self.device)
-        return self
+        if self._resampler is not None:
+            self._resampler.prepare(self.device)
 
     @classmethod
     def from_config(cls, config: str | PathLike[str] | Mapping[str, Any], **overrides: Any) -> TopKMetrics:
@@ -146,6 +229,68 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
 
     # One ranking, many ratios.
 
+    @override
+    def _batch(self, *args: Any, query_ids: Any = None, groups: Any = None, **kwargs: Any) -> Batch:
+        named = self._resampler is not None or self.collect
+        place, unread = self._position, {}
+        if query_ids is not None and not named:
+            unread["query_ids"] = query_ids
+        if groups is not None and not self.slices:
+            unread["groups"] = groups
+        batch = super()._batch(*args, **kwargs, **unread)
+        record, keys, ids, rows, faults = batch.record, None, None, None, dict(batch.faults)
+        queries, device = len(record), record.device
+        each = prod(record.shape[1:])  # queries of a sample
+        if named:
+            world, rank = self._place()
+            first = (place * world + rank) * each
+            steps = torch.arange(queries, device=device)
+            keys = steps + first if world == 1 else first + steps // each * (world * each) + steps % each
+            if query_ids is not None:
+                keys, ids = read_ids(query_ids, (batch.samples, *record.shape[1:])[: len(record.shape)], device)
+                keys, ids = keys[:queries], ids[:queries]
+        if self.slices:
+            if groups is None:
+                ways = ", ".join(f"{way!r}: ..." for way in self.slices.names)
+                raise ValueError(f"This suite has slices: update it with groups={{{ways}}}.")
+            shape = (batch.samples, *record.shape[1:])[: len(record.shape)]
+            rows, faults["groups"] = self.slices.read(groups, shape, prod(shape), device)
+            rows = rows[:, :queries]
+        return Tagged(record, batch.samples, faults, keys, ids, rows)
+
+    @override
+    def _more(self, num: Tensor, den: Tensor, batch: Batch) -> tuple[Tensor, ...]:
+        if not isinstance(batch, Tagged):
+            return ()
+        den = den.expand(len(den), self._columns)
+        found = []
+        if batch.rows is not None:
+            moments = torch.cat([den, num, den * den, den * num, num * num], dim=1)
+            table = moments.new_zeros((len(self.slices) + 1, moments.shape[1]))
+            for rows in batch.rows:
+                table.index_add_(0, rows, moments)
+            found.append(table[:-1].reshape(-1))
+        if self._resampler is not None and batch.keys is not None:
+            shared = num.shape[1] > 1 and den.stride(1) == 0
+            sums = self._resampler.sums(batch.keys, torch.cat([num, den[:, :1] if shared else den], dim=1))
+            found.append(sums[:, : self._columns].reshape(-1))
+            found.append(sums[:, self._columns :].expand(-1, self._columns).reshape(-1))
+        if self.collect:
+            ids = batch.keys if batch.ids is None else batch.ids
+            values = self.read(num, den)
+            kept = [values[:, columns] for metric, columns, _ in self._places() if not metric.tallies]
+            shown = [torch.cat(kept, dim=1), batch.record.weights > 0]
+            self._kept.append((ids, *(each.to("cpu", non_blocking=True) for each in shown)))
+        return tuple(found)
+
+    def _places(self) -> Iterator[tuple[TopKMetric, slice, slice]]:
+        """Each metric, its columns of the pack, and its cells of the tallies."""
+        column = cell = 0
+        for _, metric in self.named:
+            columns, cells = slice(column, column + len(metric.cutoffs)), slice(cell, cell + metric.tallies)
+            yield metric, columns, cells
+            column, cell = columns.stop, cells.stop
+
     @property
     def depth(self) -> int | None:
         """How many ranks the deepest metric reads; None for the whole list."""
@@ -164,11 +309,151 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
     def read(self, num: Tensor, den: Tensor) -> Tensor:
         if all(type(metric).read is PackedMetric.read for _, metric in self.named):
             return super().read(num, den)
-        values, place = [], 0
-        for _, metric in self.named:
-            columns = slice(place, place := place + len(metric.cutoffs))
-            values.append(metric.read(num[columns], den[columns]))
-        return torch.cat(values)
+        values = [metric.read(num[..., columns], den[..., columns]) for metric, columns, _ in self._places()]
+        return torch.cat(values, dim=-1)
+
+    def _moments(self, sums: Tensor) -> Tensor:
+        """The moments of all queries, then of each group: ``(5, 1 + groups, columns)``."""
+        size, place = 5 * self._columns, 5 * self._columns + 1 + len(FAULTS)
+        groups = sums[place : place + size * len(self.slices)].view(-1, 5, self._columns)
+        return torch.cat([sums[:size].view(1, 5, -1), groups]).transpose(0, 1)
+
+    def _lay_out(self, first: list[Tensor], groups: Tensor) -> Tensor:
+        """A value for each key: those of all queries, and of a table of groups by columns those that a query has."""
+        sliced = [groups[:, columns] for metric, columns, _ in self._places() if not metric.tallies]
+        return torch.cat([*first, torch.cat([groups[:, :0], *sliced], dim=1).reshape(-1)])
+
+    @override
+    def tally(self, into: Tensor, ranking: Any) -> None:
+        for metric, _, cells in self._places():
+            metric.tally(into[cells], ranking)
+
+    @override
+    def _values(self, sums: Tensor, counts: Any = None) -> Tensor:
+        den, num, *_ = self._moments(sums)
+        table = self.read(num, den)
+        first = [
+            metric.summary(counts[cells], den[0, columns]) if metric.tallies else table[0, columns]
+            for metric, columns, cells in self._places()
+        ]
+        return self._lay_out(first, table[1:])
+
+    @override
+    def _ends(self, sums: Tensor, counts: Any, level: float, method: str) -> tuple[Tensor, Tensor]:
+        if method == "bootstrap" and self.bootstrap is None:
+            raise ValueError("This suite draws no resamples: make it with bootstrap=1000.")
+        low, high = self._around(self._moments(sums), level, method)
+        first = torch.stack([low[0], high[0]])
+        if self.bootstrap is not None and method != "t":
+            num, den = sums[-2 * self._columns * self.bootstrap :].view(2, self.bootstrap, self._columns)
+            tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=sums.dtype, device=sums.device)
+            first = self.read(num, den).nanquantile(tails, dim=0)
+        ends = [
+            torch.stack(metric.margins(counts[cells], level)) if metric.tallies else first[:, columns]
+            for metric, columns, cells in self._places()
+        ]
+        return self._lay_out([end[0] for end in ends], low[1:]), self._lay_out([end[1] for end in ends], high[1:])
+
+    # What a dashboard shows.
+
+    def gaps(self) -> dict[str, Gap]:
+        """Return how far the best group of each slice is from the worst, by keys such as "ndcg@10/segment".
+
+        Groups without a query are passed over. Under DDP this is a collective operation, as ``compute()`` is.
+        """
+        values, found = self.compute(), {}
+        for base, metric in self._means:
+            for key, (way, groups) in product((self._key(base, k) for k in metric.cutoffs), self.slices.names.items()):
+                by_group = {group: values[f"{key}/{way}/{group}"].item() for group in groups}
+                order = sorted((group for group in groups if not isnan(by_group[group])), key=by_group.__getitem__)
+                if order:
+                    worst, best = (order[0], order[-1]) if metric.higher_is_better else (order[-1], order[0])
+                    found[f"{key}/{way}"] = Gap(abs(by_group[best] - by_group[worst]), best, worst)
+        return found
+
+    def regressions(self, baseline: TopKMetrics, n: int = 10) -> list[Regression]:
+        """Return the keys in which this suite is worse than another of the same keys, the largest loss first.
+
+        Args:
+            baseline: The suite of the system to hold it against.
+            n: How many to return at most.
+        """
+        if baseline.keys() != self.keys():
+            raise ValueError("The suites have different keys: make both with the same metrics, slices and prefix.")
+        pairs = zip(self._by_key(), self.compute().items(), baseline.compute().values(), strict=True)
+        found = [
+            Regression(
+                key, before.item(), after.item(), (before - after if metric.higher_is_better else after - before).item()
+            )
+            for metric, (key, after), before in pairs
+        ]
+        return sorted((each for each in found if each.loss > 0), key=lambda each: -each.loss)[:n]
+
+    def best_k(self, name: str) -> tuple[int | None, Tensor]:
+        """Return the cut-off at which a metric is best, the smallest of equals, and its value there.
+
+        Args:
+            name: What the metric's keys begin with, such as "f1"; with the suite's prefix or without it.
+        """
+        named = dict(self.named)
+        base = name if name in named else name.removeprefix(self.prefix).removesuffix(self.postfix)
+        if base not in named:
+            raise KeyError(f"{name!r} is no metric of this suite.{nearest(base, named)} It has {', '.join(named)}.")
+        metric, values = named[base], self.compute()
+        sign = 1 if metric.higher_is_better else -1
+        by_cutoff = {k: values[self._key(base, k)] for k in sorted(metric.cutoffs, key=lambda k: k or 0)}
+        best = max(by_cutoff, key=lambda k: sign * by_cutoff[k].item())
+        return best, by_cutoff[best]
+
+    # What is kept of each query.
+
+    def collected(self) -> QueryValues:
+        """Return each query's values, of all ranks: a table of queries by metrics, for `compare` or a data frame.
+
+        Queries are named by their ids, or where `update` was given none by their positions in the data set; one that
+        counts nowhere (weight 0) is left out, and one that a metric skips has NaN. Under DDP this is a collective
+        operation.
+
+        Raises:
+            ValueError: If the suite was not made with ``collect=True``; if queries came in by another way, in a merged
+                or loaded state; if two queries have one id.
+        """
+        if not self.collect:
+            raise ValueError("No query's values were kept: make the suite with collect=True.")
+        self._reduce()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # values are on their way
+        names = tuple(self._key(base, k) for base, metric in self._means for k in metric.cutoffs)
+        parts: list[Any] = [
+            [
+                (np.asarray(ids.cpu() if isinstance(ids, Tensor) else ids), *map(Tensor.numpy, rest))
+                for ids, *rest in self._kept
+            ]
+        ]
+        if self._distributed() and self.sync_on_compute:
+            parts *= self._place()[0]
+            torch.distributed.all_gather_object(parts, parts[0], group=self.process_group)
+        batches = [batch for part in parts for batch in part]
+        found = sum(int(counted.sum()) for *_, counted in batches)
+        if found != int(self.num_queries):
+            raise ValueError(
+                f"Of {int(self.num_queries)} queries the values of {found} were kept: a state that is loaded, or "
+                "merged as a mapping, brings sums alone. Merge the metrics themselves, or update this with all queries."
+            )
+        called = [query for ids, _, counted in batches for query in ids[counted].tolist()]
+        values = [each[counted] for _, each, counted in batches]
+        return QueryValues(np.array(called, dtype=object), names, np.concatenate([np.zeros((0, len(names))), *values]))
+
+    @override
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        super().merge_state(incoming_state)
+        if isinstance(incoming_state, TopKMetrics):
+            self._kept += incoming_state._kept  # noqa: SLF001 - another of this very class
+
+    @override
+    def reset(self) -> None:
+        super().reset()
+        self._kept = []
 
     @override
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
@@ -183,7 +468,7 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
 
     @property
     def _bounds(self) -> tuple[Tensor, Tensor]:
-        bounds = torch.tensor([metric.bounds for metric in self._by_column()], dtype=torch.float64)
+        bounds = torch.tensor([metric.bounds for _, metric in self.named for _ in metric.cutoffs], dtype=torch.float64)
         low, high = bounds.to(self.device, getattr(self, self._state).dtype).unbind(1)
         return low, high
 

@@ -20,6 +20,7 @@ from torch_topk.metrics.ranks import (
     AdjustedMRR,
     GeometricMeanRank,
     MeanRank,
+    MedianRank,
     ZHitRate,
     ZMeanRank,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "LabelRecall",
     "LabelReport",
     "MeanRank",
+    "MedianRank",
     "Precision",
     "Recall",
     "TopKAccuracy",

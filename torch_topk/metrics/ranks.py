@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -14,12 +15,17 @@ from torch_topk.metric import TopKMetric
 from torch_topk.packed import PolicyOptions
 from torch_topk.ranks import RankCounts, harmonic, squares
 
+_EXACT, _STEPS, _OCTAVES = 1 << 12, 1 << 11, 21
+"""How many half ranks have a cell of their own; how many cells an octave beyond has; and how many octaves there are."""
+
 
 class _Ranks(TopKMetric, reads=("counts",)):
     """A metric of ranks: it reads `RankCounts`, with ``ties="realistic"`` where nothing else is asked for."""
 
-    def __init__(self, k: int | Sequence[int] | None = None, **kwargs: Unpack[PolicyOptions]) -> None:
-        super().__init__(k, **kwargs)
+    def __init__(
+        self, k: int | Sequence[int] | None = None, _tallies: int = 0, **kwargs: Unpack[PolicyOptions]
+    ) -> None:
+        super().__init__(k, _tallies=_tallies, **kwargs)
 
     @abstractmethod
     def parts(self, counts: RankCounts) -> tuple[Tensor, Tensor]:
@@ -34,12 +40,18 @@ class _Ranks(TopKMetric, reads=("counts",)):
         return self.parts(ranking)
 
 
+def _fractions(counts: RankCounts) -> dict[str, Tensor]:
+    return {"fractions": ((counts.weights > 0) & (counts.weights != 1)).sum()}
+
+
 class _Uncut(_Ranks, reads=("counts",)):
     """One that has no cut-off: k is ignored."""
 
-    def __init__(self, k: int | Sequence[int] | None = None, **kwargs: Unpack[PolicyOptions]) -> None:
+    def __init__(
+        self, k: int | Sequence[int] | None = None, _tallies: int = 0, **kwargs: Unpack[PolicyOptions]
+    ) -> None:
         del k
-        super().__init__(None, **kwargs)
+        super().__init__(None, _tallies, **kwargs)
 
 
 class MeanRank(_Uncut, name="mr", aliases=("mean_rank",), bounds=(1.0, float("inf")), higher_is_better=False):
@@ -100,6 +112,76 @@ class GeometricMeanRank(_Uncut, name="gmr", bounds=(1.0, float("inf")), higher_i
     @override
     def read(self, num: Tensor, den: Tensor) -> Tensor:
         return (num / den).exp()
+
+
+class MedianRank(_Uncut, name="median_rank", bounds=(1.0, float("inf")), higher_is_better=False):
+    r"""Median of the targets' ranks; of an even number of them, the mean of the two in the middle.
+
+    Ranks are counted in a histogram, so memory does not grow with queries: ranks below 2,048 are exact, greater ones
+    within 1 in 4,096, and those of :math:`2^{32}` and more count as that.
+
+    Args:
+        k: Ignored.
+        kwargs: See `Policies`; ``ties`` is "realistic", "optimistic" or "pessimistic": the median over orders of tied
+            candidates ("expected") has no closed form. Weights are 0 or 1.
+
+    Returns:
+        A scalar of at least 1, lower is better.
+
+    References:
+        Hoyt et al., A unified framework for rank-based evaluation metrics for link prediction, 2022.
+
+    Example:
+        >>> metric = MedianRank()
+        >>> metric.update(torch.tensor([[0.3, 0.9], [0.8, 0.1], [0.7, 0.2]]), torch.tensor([0, 0, 0]))
+        >>> metric.compute().item()
+        1.0
+    """
+
+    def __init__(self, k: int | Sequence[int] | None = None, **kwargs: Unpack[PolicyOptions]) -> None:
+        if kwargs.get("ties") == "expected":
+            raise ValueError(
+                "MedianRank has no value with ties='expected', only with 'realistic', 'optimistic', 'pessimistic'."
+            )
+        super().__init__(k, _EXACT + _OCTAVES * _STEPS, **kwargs)
+
+    def parts(self, counts: RankCounts) -> tuple[Tensor, Tensor]:
+        return counts.rank().reshape(-1, 1), counts.ones()
+
+    @override
+    def faults(self, ranking: Any) -> dict[str, Tensor]:
+        return {**super().faults(ranking), **_fractions(ranking)}
+
+    @override
+    def tally(self, into: Tensor, ranking: Any) -> None:
+        halves = (2 * ranking.rank().reshape(-1)).clamp(1, 2.0**33 - 1)  # a rank between two is a whole number of them
+        mantissa, exponent = halves.frexp()
+        beyond = _EXACT + (exponent - 13) * _STEPS + (mantissa * 2 * _STEPS).long() - _STEPS
+        cell = torch.where(halves < _EXACT, halves.long(), beyond)
+        into.scatter_add_(0, cell, (ranking.weights > 0).long())
+
+    @override
+    def summary(self, counts: Tensor, queries: Tensor) -> Tensor:
+        total = counts.sum()
+        middle = torch.stack([(total + 1) // 2, total // 2 + 1])
+        return self._ranked(counts, middle).mean(0, keepdim=True)
+
+    @override
+    def margins(self, counts: Tensor, level: float) -> tuple[Tensor, Tensor]:
+        # The ranks of the order statistics between which the median lies: Conover, Practical nonparametric statistics.
+        total = counts.sum()
+        reach = NormalDist().inv_cdf((1 + level) / 2) * total.to(self._sums.dtype).sqrt()
+        ends = torch.stack([((total - reach) / 2).floor(), ((total + reach) / 2).ceil() + 1]).long()
+        low, high = self._ranked(counts, ends.clamp(min=1).minimum(total))[:, None]
+        return low, high
+
+    def _ranked(self, counts: Tensor, places: Tensor) -> Tensor:
+        """The ranks at some places of the ascending order, counted from 1; NaN where there are none."""
+        cell = torch.searchsorted(counts.cumsum(0), places).clamp(max=len(counts) - 1)
+        octave = (cell - _EXACT).clamp(min=0) // _STEPS
+        width = torch.where(cell < _EXACT, 1, 2 ** (octave + 1)).to(self._sums.dtype)
+        first = torch.where(cell < _EXACT, cell, _STEPS + (cell - _EXACT) % _STEPS) * width
+        return torch.where(counts.sum() > 0, (first + (width - 1) / 2) / 2, torch.nan)
 
 
 class AdjustedMeanRank(_Uncut, name="amr", bounds=(0.0, float("inf")), higher_is_better=False):
@@ -233,8 +315,7 @@ class _Standard(_Ranks, reads=("counts",)):
 
     @override
     def faults(self, ranking: Any) -> dict[str, Tensor]:
-        weights = ranking.weights
-        return {**super().faults(ranking), "fractions": ((weights > 0) & (weights != 1)).sum()}
+        return {**super().faults(ranking), **_fractions(ranking)}
 
 
 class ZMeanRank(_Uncut, _Standard, name="z_mr", bounds=(float("-inf"), float("inf")), reads=("counts",)):
