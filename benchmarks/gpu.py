@@ -424,7 +424,7 @@ def graph_inputs(session: Session, salt: int, shape: tuple[int, int], dtype: tor
 def packed_sums(suite: tt.TopKMetrics, scores: Tensor, truth: Tensor, form: str) -> Tensor:
     """Rank a batch, and add its queries up as the suite does before it adds them to its state."""
     ranking = suite.rank(scores, tt.Relevance.from_ids(truth) if form == "ids" else truth)
-    return suite._batch_sums(ranking)  # noqa: SLF001 - what update() adds
+    return suite._sums_of(suite._batch(ranking))  # noqa: SLF001 - what update() adds
 
 
 def replay(session: Session, shape: tuple[int, int], dtype: torch.dtype, form: str) -> None:

@@ -33,6 +33,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning"),
 ]
 
+FOUND = ("bars", "topk", "suite", "counts", "labels", "coverage", "peers", "memory", "growth")
 ONCE = measuring.Effort(0, least=1)
 TINY = bars.Scale(
     ONCE, queries=256, items=100, kinds=bars.MODELS, batches=20, processes=1, world=1, step=3, compiling=False
@@ -48,7 +49,7 @@ def measured():
 
 
 def test_every_part_finds_something(measured):
-    assert all(measured[name] for name in ("bars", "topk", "suite", "counts", "labels", "peers", "memory", "growth"))
+    assert all(measured[name] for name in FOUND)
     assert measured["about"]["full"] is False
     assert all(bar["met"] is None for bar in measured["bars"])  # sizes of which no bar speaks
     assert all(row["ratio"] > 0 for name in ("topk", "suite", "counts", "labels") for row in measured[name])
