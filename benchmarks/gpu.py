@@ -46,7 +46,13 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"dataset_size": 10_000},
     {"ignore_index": -1},
 )
-NUMBERS = {"propensities": 1 / (1 + torch.arange(1 << 16) % 7)}  # without which a metric cannot be made
+NUMBERS = {  # without which a metric cannot be made
+    "propensities": 1 / (1 + torch.arange(1 << 16) % 7),
+    "item_counts": torch.arange(1 << 16) % 6,
+    "num_users": 5,
+    "embeddings": torch.arange(1 << 18).view(-1, 4).sin(),
+    "num_items": 1 << 16,
+}
 DTYPES = (
     torch.float32,
     torch.float64,

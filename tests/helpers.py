@@ -14,12 +14,27 @@ from torch import Tensor
 import torch_topk as tt
 from torch_topk.metric import options_of
 
-RANKING = {name: cls for name, cls in tt.registry.items() if "ranking" in cls.reads}
-"""The metrics that read a `Ranking`; those of one target's rank have tests of their own, test_ranks.py."""
+RANKING = {name: cls for name, cls in tt.registry.items() if "ranking" in cls.reads and not cls.per_run}
+"""The metrics of a query that read a `Ranking`; those of one target's rank are in test_ranks.py, those of a whole run
+in test_catalog.py."""
 TABLE = {1: 0.2, 2: 0.5, 3: 2.5}
 PROPENSITIES = 1 / (1 + torch.arange(1 << 14).remainder(7))
-REQUIRED = {"propensities": PROPENSITIES}
-"""Options without which a metric cannot be made, a number for each item: a new one has its line here."""
+REQUIRED: dict[str, Any] = {
+    "propensities": PROPENSITIES,
+    "item_values": torch.arange(1, 1 + (1 << 14)).remainder(5) + 0.25,
+    "item_counts": torch.arange(1 << 14).remainder(6),
+    "num_users": 5,
+    "embeddings": torch.stack([torch.arange(1 << 14).remainder(n) for n in (2, 3, 7)], dim=1) - 1.0,
+}
+"""Options without which a metric cannot be made, and numbers for each item: a new one has its line here."""
+
+VALUES: dict[str, list[Any]] = {
+    "persistence": [0.5, 0.95],
+    "max_grade": [3.0, 4.0],
+    "item_values": [None],
+    "normalized": [False, True],
+}
+"""Options whose values have bounds, or may be left out."""
 
 Cutoffs = tuple[int, ...] | None
 
@@ -37,11 +52,15 @@ def option_values(cls: type[tt.TopKMetric]) -> dict[str, list[Any]]:
         ]
         if any(typing.get_origin(kind) is Mapping for kind in kinds):
             found.append(TABLE)
-        if float in kinds:
+        if name in VALUES:
+            found += VALUES[name]
+        elif float in kinds:
             found += [parameter.default / 2, parameter.default * 2]
         if name in REQUIRED:
             found.append(REQUIRED[name])
-        assert found, f"No values are known for {cls.__name__}'s option {name}: teach this function, or REQUIRED."
+        assert found, (
+            f"No values are known for {cls.__name__}'s option {name}: teach this function, VALUES or REQUIRED."
+        )
         values[name] = found
     return values
 
@@ -51,11 +70,18 @@ def show(value: object) -> str:
     return "table" if isinstance(value, (Mapping, Tensor)) else str(value)
 
 
+def go_together(options: Mapping[str, Any]) -> bool:
+    """Whether a metric can be made with some options: items are worth their own, or what their grades are."""
+    return options.get("item_values") is None or options["gain"] == "linear"
+
+
 def _specs() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, cls in RANKING.items():
         options = option_values(cls)
         for values in itertools.product(*options.values()):
             chosen = dict(zip(options, values, strict=True))
+            if not go_together(chosen):
+                continue
             shown = ",".join(show(value) for value in values)
             yield f"{name}({shown})" if shown else name, {"name": name, **chosen}
 
@@ -89,7 +115,8 @@ def metric_of(spec: Mapping[str, Any], k: Cutoffs, **policies: Any) -> tt.TopKMe
 @cache
 def _everything(k: Cutoffs, policies: tuple[tuple[str, Any], ...]) -> tt.TopKMetrics:
     given = dict(policies)
-    return tt.TopKMetrics(definitions(given.get("empty", "zero")), k, **given)
+    specs = definitions(given.get("empty", "zero"))
+    return tt.TopKMetrics({key: {"k": k, **spec} for key, spec in specs.items()}, **given)
 
 
 def everything(k: Cutoffs = (1, 3), **policies: Any) -> tt.TopKMetrics:
@@ -103,10 +130,13 @@ def reordered(order: Tensor, k: Cutoffs, **policies: Any) -> tt.TopKMetrics:
     """A suite of every definition for items in another order, which their numbers follow."""
     specs = definitions(policies.get("empty", "zero"))
     moved = {
-        key: {option: value[order] if option in REQUIRED else value for option, value in spec.items()}
+        key: {
+            "k": k,
+            **{option: value[order] if isinstance(value, Tensor) else value for option, value in spec.items()},
+        }
         for key, spec in specs.items()
     }
-    return tt.TopKMetrics(moved, k, **policies)
+    return tt.TopKMetrics(moved, **policies)
 
 
 def report(

@@ -6,9 +6,11 @@ quotient is its value for the query; a macro average is the mean of the quotient
 quotient of the sums.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -20,12 +22,16 @@ Gain = str | Mapping[float, float]
 
 @dataclass(frozen=True)
 class Query:
-    """What stands at each rank (None: no item does), the truth, and every item that could be ranked."""
+    """What stands at each rank (None: no item does), the truth, and every item that could be ranked.
+
+    Where the truth is a row of a matrix, it has so many `columns`, and an item that `gains` leaves out has gain 0.
+    """
 
     ranked: Sequence[int | None]
     gains: Mapping[int, float]
     candidates: Collection[int]
     weight: float = 1.0
+    columns: int = 0
 
 
 # Rankings and truth ------------------------------------------------------------------------------
@@ -224,6 +230,139 @@ def psndcg(
     return discounted(found) / places, discounted(best) / places
 
 
+def rbp(query: Query, k: int | None, min_relevance: float | None = None, persistence: float = 0.8) -> Ratio:
+    """The share of a reader's steps, each followed by another with one probability, that meet a relevant item."""
+    ranks = hit_ranks(query, k, min_relevance)
+    return (1 - persistence) * sum(persistence ** (rank - 1) for rank in ranks), 1.0
+
+
+def r_precision(query: Query, k: int | None, min_relevance: float | None = None) -> Ratio:
+    """Hits among the first R over R."""
+    relevant = len(relevant_items(query, min_relevance))
+    return len(hit_ranks(query, capped(relevant, k), min_relevance)), relevant
+
+
+def map_at_r(query: Query, k: int | None, min_relevance: float | None = None) -> Ratio:
+    """The precision at every hit among the first R over R."""
+    relevant = len(relevant_items(query, min_relevance))
+    return average_precision(query, capped(relevant, k), min_relevance, "relevant")
+
+
+def fall_out(query: Query, k: int | None, min_relevance: float | None = None) -> Ratio:
+    """Items of the first k that are not relevant over all candidates that are not."""
+    relevant = relevant_items(query, min_relevance)
+    shown = [item for item in query.ranked[:k] if item is not None and item not in relevant]
+    return len(shown), len(set(query.candidates) - relevant)
+
+
+def err(query: Query, k: int | None, min_relevance: float | None = None, max_grade: float = 4.0) -> Ratio:
+    """One over the rank at which a reader stops, by the probabilities of stopping at each."""
+    total, here = 0.0, 1.0
+    for rank, item in enumerate(query.ranked[:k], start=1):
+        gain = 0.0 if item is None else query.gains.get(item, 0.0)
+        stops = (2 ** max(gain, 0.0) - 1) / 2**max_grade
+        total += here * stops / rank
+        here *= 1 - stops
+    return total, 1.0
+
+
+def judged_items(query: Query) -> set[int]:
+    """The items with a gain of at least 0: of those listed, or of all the columns there are."""
+    unlisted = set(range(query.columns)) - set(query.gains)
+    return unlisted | {item for item, gain in query.gains.items() if gain >= 0}
+
+
+def judged(query: Query, k: int | None, min_relevance: float | None = None, denominator: str = "retrieved") -> Ratio:
+    """Judged items among the first k, over the items there or over k."""
+    found = len(judged_items(query) & set(query.ranked[:k]))
+    return found, retrieved(query, k) if denominator == "retrieved" else length(query, k)
+
+
+def bpref(query: Query, k: int | None, min_relevance: float | None = None) -> Ratio:
+    """For each relevant item retrieved, the share of judged irrelevant ones (R at most) that do not stand above it."""
+    relevant = relevant_items(query, min_relevance)
+    refused = judged_items(query) - relevant
+    most, total, above = min(len(refused), len(relevant)), 0.0, 0
+    for item in query.ranked[:k]:
+        above += item in refused
+        if item in relevant:
+            total += 1 - min(above, len(relevant)) / most if above else 1.0
+    return total, len(relevant)
+
+
+def worth_of(
+    query: Query, item: int | None, min_relevance: float | None, item_values: Sequence[float] | None, gain: Gain
+) -> float:
+    """What an item is worth: its own number where it is relevant, or what its grade is."""
+    grade = 0.0 if item is None else query.gains.get(item, 0.0)
+    if item is None or item_values is None:
+        return gain_of(grade, gain, min_relevance)
+    return float(item_values[item]) if is_relevant(grade, min_relevance) else 0.0
+
+
+def value_at(
+    query: Query,
+    k: int | None,
+    min_relevance: float | None = None,
+    *,
+    item_values: Sequence[float] | None = None,
+    gain: Gain = "linear",
+    normalized: bool = False,
+) -> Ratio:
+    """The worths of the first k, summed, over 1 or over the most that k ranks can hold."""
+    found = sum(worth_of(query, item, min_relevance, item_values, gain) for item in query.ranked[:k])
+    best = sorted((worth_of(query, item, min_relevance, item_values, gain) for item in query.gains), reverse=True)[:k]
+    return found, sum(best) if normalized else 1.0
+
+
+def shown_items(query: Query, k: int | None) -> list[int]:
+    """The items at the first k ranks."""
+    return [item for item in query.ranked[:k] if item is not None]
+
+
+def novelty(
+    query: Query,
+    k: int | None,
+    min_relevance: float | None = None,
+    item_counts: Sequence[float] = (),
+    num_users: int = 1,
+) -> Ratio:
+    """The bits that it takes to tell who met each item, summed, over the items there; one user at least met each."""
+    shown = shown_items(query, k)
+    return -sum(math.log2(max(float(item_counts[item]), 1) / num_users) for item in shown), len(shown)
+
+
+def average_popularity(
+    query: Query,
+    k: int | None,
+    min_relevance: float | None = None,
+    item_counts: Sequence[float] = (),
+) -> Ratio:
+    """The counts of the items at the first k ranks, summed, over the items there."""
+    shown = shown_items(query, k)
+    return sum(float(item_counts[item]) for item in shown), len(shown)
+
+
+def intra_list_diversity(
+    query: Query,
+    k: int | None,
+    min_relevance: float | None = None,
+    embeddings: Sequence[Sequence[float]] = (),
+    distance: str = "cosine",
+) -> Ratio:
+    """The distance of each pair of items at the first k ranks, summed, over the pairs."""
+    vectors = [[float(number) for number in embeddings[item]] for item in shown_items(query, k)]
+    total = 0.0
+    pairs = list(itertools.combinations(vectors, 2))
+    for a, b in pairs:
+        if distance == "sqeuclidean":
+            total += sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+        else:
+            lengths = math.hypot(*a) * math.hypot(*b)
+            total += 1 - (sum(x * y for x, y in zip(a, b, strict=True)) / lengths if lengths else 0.0)
+    return total, len(pairs)
+
+
 REFERENCE: dict[str, Callable[..., Ratio]] = {
     "precision": precision,
     "recall": recall,
@@ -238,6 +377,17 @@ REFERENCE: dict[str, Callable[..., Ratio]] = {
     "top_k_accuracy": hit_rate,
     "psp": psp,
     "psndcg": psndcg,
+    "rbp": rbp,
+    "rprec": r_precision,
+    "map_r": map_at_r,
+    "fall_out": fall_out,
+    "err": err,
+    "judged": judged,
+    "bpref": bpref,
+    "value": value_at,
+    "novelty": novelty,
+    "arp": average_popularity,
+    "ild": intra_list_diversity,
 }
 
 
@@ -247,16 +397,27 @@ POOLED = {"psp", "psndcg"}  # whose average is micro where none is named
 EMPTY_VALUES: dict[str, float | None] = {"zero": 0.0, "one": 1.0, "nan": math.nan, "skip": None}
 
 
-def is_empty(name: str, query: Query, options: Mapping[str, Any]) -> bool:
-    """Whether the query has nothing to find: no relevant item, or for DCG and NDCG an ideal of 0."""
-    if name in {"dcg", "ndcg"}:
-        return ndcg(query, None, **options)[1] == 0
+def is_empty(name: str, query: Query, k: int | None, options: Mapping[str, Any]) -> bool:
+    """Whether the query has nothing to find: no relevant item; of worths an ideal of 0; of what is shown, no item."""
+    if name in {"novelty", "arp", "ild"}:
+        return not shown_items(query, k)
+    if name in {"dcg", "ndcg", "value"}:
+        ideal = ndcg if name != "value" else partial(value_at, normalized=True)
+        return (
+            ideal(query, None, **{option: value for option, value in options.items() if option != "normalized"})[1] == 0
+        )
+    if name == "fall_out":
+        return fall_out(query, None, options.get("min_relevance"))[1] == 0
+    if name == "judged":
+        return not judged_items(query)
+    if name == "err":
+        return not relevant_items(query, None)
     return not relevant_items(query, options.get("min_relevance"))
 
 
 def value(name: str, query: Query, k: int | None, empty: str = "zero", **options: Any) -> float | None:
     """The metric of one query; None where `empty` leaves it out. A quotient over nothing is 0."""
-    if is_empty(name, query, options):
+    if is_empty(name, query, k, options):
         return EMPTY_VALUES[empty]
     numerator, denominator = REFERENCE[name](query, k, **options)
     return numerator / denominator if denominator else 0.0

@@ -777,6 +777,11 @@ OWN_FAULTS: dict[str, tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]
         {"target": torch.tensor([0, 1, 2]), "preds": torch.full((3, 5), float("-inf"))},
         ("MeanRank: 3 queries have a target of the lowest score",),
     ),
+    "grade beyond the scale": (
+        partial(tt.ERR, k=1, max_grade=1),
+        {"target": GAINS},
+        ("ERR: 2 queries have a grade above max_grade, the highest of the scale",),
+    ),
     "half a row": (
         partial(tt.LabelPrecision, 5, k=2),
         {"target": GAINS, "weights": torch.tensor([1.0, 0.5, 0.0])},
@@ -816,6 +821,17 @@ def test_truth_of_more_items_than_have_numbers(name: str) -> None:
     assert metric.num_queries == 0
 
 
+NO_INDEX = "2 queries have an index below 0 or not below num_queries"
+
+
+def test_row_of_no_query() -> None:
+    index = torch.tensor([0, -1, 1, 2])
+    ranking = tt.Ranking.from_flat(torch.rand(4), torch.tensor([1, 1, 0, 0]), index, 2, num_queries=2)
+    with raises(tt.InputError, NO_INDEX):
+        ranking.check()
+    assert ranking.ids.tolist() == [[0, -1], [2, -1]]
+
+
 NO_GROUP = "2 queries have a group below 0 (and not -1, for none) or not below the number of groups"
 
 
@@ -832,7 +848,7 @@ def test_group_that_there_is_not() -> None:
 
 
 def test_every_fault_is_met_above() -> None:
-    parts = [NO_GROUP, *(part for *_, parts in (*FAULTS.values(), *OWN_FAULTS.values()) for part in parts)]
+    parts = [NO_GROUP, NO_INDEX, *(part for *_, parts in (*FAULTS.values(), *OWN_FAULTS.values()) for part in parts)]
     met = [re.sub(r".*\d quer(y has|ies have) ", "", part) for part in parts]
     assert not [name for name, said in inputs.FAULTS.items() if not any(map(said.startswith, met))]
 

@@ -193,7 +193,7 @@ class LabelCounts(PackedMetric):
         if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 <= beta < float("inf"):
             raise ValueError(f"beta must be a finite number of at least 0, but is {beta!r}.")
         cutoffs, policies = read_cutoffs(k), Policies(**given)
-        read_choice("ties", policies.ties, RANK_TIES)
+        read_choice("ties", policies.ties, RANK_TIES[:-1])  # a label either stands among the first k or not
         chosen = read_labels(labels, int(num_labels))
         if chosen is not None and not len(chosen):
             raise ValueError("labels must hold at least one label, but is empty.")

@@ -24,11 +24,14 @@ FAULTS = {
     "duplicates='first'",
     "gains": "a gain that is NaN or infinite, or is made so by gain='exp'",
     "grades": "a positive grade that the mapping given as gain does not list: add it, if only as 0",
+    "max_grade": "a grade above max_grade, the highest of the scale",
     "weights": "a weight that is negative, NaN or infinite",
-    "numbers": "a ranked or relevant item id for which propensities hold no number: give one for each item",
+    "numbers": "a ranked or relevant item id for which propensities, values, item_counts or embeddings hold nothing: "
+    "give one for each item",
     "counts": "counts that contradict each other: greater < at_least <= candidates must hold",
     "fractions": "a weight other than 0 and 1, where rows are counted in whole numbers",
     "groups": "a group below 0 (and not -1, for none) or not below the number of groups that slices names",
+    "indexes": "an index below 0 or not below num_queries: number queries from 0, or leave num_queries out",
     "no_candidate": "a target of the lowest score, minus infinity, which means that it is no candidate: mend the model",
     "empty": "no relevant item, which empty='error' forbids: go on with another value, such as 'zero' or 'skip'",
 }
@@ -44,7 +47,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """The policies that are a choice, and their values."""
 
-RANK_TIES, COUNT_TIES = CHOICES["ties"][:2], CHOICES["ties"][2:]
+RANK_TIES = ("index", "reverse", "optimistic", "pessimistic", "expected")
+COUNT_TIES = ("realistic", "optimistic", "pessimistic", "expected")
 """The tie rules that a Ranking can be made by, and those that counts can be read by."""
 
 

@@ -22,10 +22,11 @@ class TopKMetric(PackedMetric):
     """A metric of the first K ranks. A subclass is a whole metric: it names itself and says `per_query`.
 
     Declared with the class: ``name``, the grammar's and registry's; ``aliases``; ``bounds`` of its values;
-    ``higher_is_better``; and what it ``reads``: "ranking" (a `Ranking`), "counts" (`RankCounts`), or both. Its options
-    are the keyword arguments of its own ``__init__``, which hands them to this one as ``_options``, a mapping by name;
-    they become attributes. One that is no mean, but read off counts over the whole run, says how many as ``_tallies``,
-    and defines `tally` and `summary`.
+    ``higher_is_better``; what it ``reads``: "ranking" (a `Ranking`), "counts" (`RankCounts`), or both; and whether it
+    is of the ``whole`` list, so that a suite's own k is not for it, and whether it has a mean over orders of equal
+    scores, which ties="expected" asks for. Its options are the keyword arguments of its own ``__init__``, which hands
+    them to this one as ``_options``, a mapping by name; they become attributes. One that is no mean, but read off
+    counts over the whole run, says how many as ``_tallies``, and defines `tally` and `summary`.
 
     Args:
         k: The cut-off, several of them, or None for the whole list.
@@ -35,7 +36,10 @@ class TopKMetric(PackedMetric):
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]]
     bounds: ClassVar[tuple[float, float]]
-    reads: ClassVar[tuple[str, ...]] = ("ranking",)
+    whole: ClassVar[bool] = False
+    expected: ClassVar[bool] = False
+    per_run: ClassVar[bool] = False
+    """Whether it is of all lists together, so that a single query has no value."""
 
     def __init_subclass__(
         cls,
@@ -45,10 +49,12 @@ class TopKMetric(PackedMetric):
         bounds: tuple[float, float] = (0.0, 1.0),
         higher_is_better: bool = True,
         reads: tuple[str, ...] = (),
+        whole: bool = False,
+        expected: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
-        cls.reads = reads or cls.reads
+        cls.reads, cls.whole, cls.expected = reads or cls.reads, whole, expected
         if name is None:  # a base of metrics, not a metric
             return
         cls.name, cls.aliases, cls.bounds, cls.higher_is_better = name, aliases, bounds, higher_is_better
@@ -73,10 +79,7 @@ class TopKMetric(PackedMetric):
         if "ranking" not in self.reads:
             given.setdefault("ties", "realistic")
         cutoffs, options, policies = read_cutoffs(k), dict(_options or {}), Policies(**given)
-        if ("counts" if policies.ties in COUNT_TIES else "ranking") not in self.reads:
-            known = [*(RANK_TIES if "ranking" in self.reads else ()), *(COUNT_TIES if "counts" in self.reads else ())]
-            rules = ", ".join(map(repr, known))
-            raise ValueError(f"{type(self).__name__} has no value with ties={policies.ties!r}, only with {rules}.")
+        self.check_ties(policies.ties)
         config = f"{type(self).__name__}{cutoffs}{sorted(options.items())}{policies}"
         super().__init__(len(cutoffs), config, policies, others, tallies=_tallies)
         self.cutoffs: Cutoffs = cutoffs
@@ -85,6 +88,16 @@ class TopKMetric(PackedMetric):
         for name, value in options.items():
             setattr(self, name, value)
         self._one = is_single(k)
+
+    @classmethod
+    def check_ties(cls, ties: str) -> None:
+        """Raise a ValueError for a tie rule under which the metric has no value."""
+        known = [*(RANK_TIES if "ranking" in cls.reads else ()), *(COUNT_TIES if "counts" in cls.reads else ())]
+        rules = [rule for rule in dict.fromkeys(known) if rule != "expected" or cls.expected]
+        if ties not in rules:
+            raise ValueError(
+                f"{cls.__name__} has no value with ties={ties!r}, only with {', '.join(map(repr, rules))}."
+            )
 
     def prepare(self, device: torch.device) -> None:
         """Copy to a device what the metric holds of items, so that no update waits for it."""
@@ -118,7 +131,7 @@ class TopKMetric(PackedMetric):
         return super()._ends(sums, counts, level, method) if counts is None else self.margins(counts, level)
 
     def is_empty(self, ranking: Ranking) -> Tensor:
-        """Tell which queries have no relevant item, ``(Q, 1)``: what ``empty=`` settles."""
+        """Tell which queries have no relevant item, ``(Q, 1)`` or a column a cut-off: what ``empty=`` settles."""
         return ranking.is_empty(self.policies.min_relevance)
 
     @override
@@ -139,7 +152,7 @@ class TopKMetric(PackedMetric):
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
         if self.policies.empty != "error":
             return {}
-        return {"empty": (self.is_empty(ranking)[:, 0] & (ranking.weights > 0)).sum()}
+        return {"empty": (self.is_empty(ranking).any(1) & (ranking.weights > 0)).sum()}
 
     def values(self, ranking: Ranking) -> Tensor:
         """Each query's value in the queries' own shape, with a last dimension for several cut-offs.

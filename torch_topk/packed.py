@@ -50,8 +50,9 @@ class Policies:
     """How the awkward cases are settled; every metric and every suite takes these as keyword arguments.
 
     Attributes:
-        ties: "index" or "reverse": equal scores in ascending or descending order of item id. Metrics of one target's
-            rank also take "realistic", "optimistic", "pessimistic" and "expected", which read `RankCounts`.
+        ties: Equal scores stand in ascending ("index") or descending ("reverse") order of item id, or with the highest
+            gains first ("optimistic") or last ("pessimistic"); "expected" is the mean over all orders, for metrics that
+            have it in closed form. "realistic", for metrics of one target's rank, is the mean of the ranks it may have.
         empty: What a query without a relevant item counts: "zero", "one", "nan"; "skip" leaves it out of the mean,
             and "error" makes it a fault.
         min_relevance: The gain from which an item is relevant; None: any gain above 0.
@@ -140,6 +141,8 @@ class PackedMetric(Metric):
 
     full_state_update = False
     is_differentiable = False
+    reads: tuple[str, ...] = ("ranking",)
+    """The records it can be read off: "ranking", "counts" or both."""
     reads_truth: bool = True
     """Whether a target is needed."""
 
@@ -374,8 +377,8 @@ class PackedMetric(Metric):
 
     @property
     def reads_counts(self) -> bool:
-        """Whether it reads RankCounts, and not a Ranking, as its tie rule says."""
-        return self.policies.ties in COUNT_TIES
+        """Whether it makes RankCounts of scores, and not a Ranking."""
+        return "ranking" not in self.reads or self.policies.ties == "realistic"
 
     def _accept(self, ranking: Any, **others: Any) -> Any:
         """Refuse a Ranking that another tie rule or depth made, and arguments that it holds already."""
@@ -385,12 +388,13 @@ class PackedMetric(Metric):
             raise ValueError(
                 f"A {kind} holds its truth, exclusions and weights: give {', '.join(given)} when making it."
             )
-        if isinstance(ranking, RankCounts) != self.reads_counts:
-            wanted = "RankCounts" if self.reads_counts else "a Ranking"
-            raise TypeError(
-                f"With ties={ties!r} this metric reads {wanted}, but got a {kind}."
-                + ("" if self.reads_counts else f" Counts are read with ties={', '.join(map(repr, COUNT_TIES))}.")
-            )
+        if isinstance(ranking, RankCounts):
+            good, wanted = "counts" in self.reads and ties in COUNT_TIES, "a Ranking"
+        else:
+            good, wanted = "ranking" in self.reads and ties != "realistic", "RankCounts"
+        if not good:
+            more = f" Counts are read with ties={', '.join(map(repr, COUNT_TIES))}." if wanted == "a Ranking" else ""
+            raise TypeError(f"With ties={ties!r} this metric reads {wanted}, but got a {kind}.{more}")
         if isinstance(ranking, RankCounts):
             return ranking.read(ties)
         if ranking.ties not in {None, self.policies.ties}:

@@ -29,8 +29,9 @@ from torch_topk.inputs import (
     read_cutoffs,
     require_integer,
 )
-from torch_topk.kernels import lowest, orderable, reads_little, sum_dtype, topk
-from torch_topk.relevance import Relevance
+from torch_topk.kernels import lowest, orderable, rank_counts, reads_little, sum_dtype, topk
+from torch_topk.relevance import Relevance, read_sparse
+from torch_topk.ties import TieGroups, Worth, count_level, gains_of_all, tail_of_scores, top_by_gain
 
 _MANY = 1 << 13  # cut-offs times ranks from which sums are read off one cumulative sum
 _MOST_KEPT = 64
@@ -148,13 +149,17 @@ class Ranking(Record):
         pool: Callable[[], Tensor],
         pool_holds: str,
         faults: dict[str, Tensor],
+        values: Tensor | None = None,
+        pool_values: Callable[[], Tensor] | None = None,
     ) -> None:
         super().__init__(ids.shape[0], ids.device, weights, shape, faults)
+        self._scored, self._pool_values = values, pool_values  # scores: at each rank, and in whole lists
+        self._groups: TieGroups | None = None
         self.ids, self.relevance, self.ties, self.depth = ids, relevance, ties, depth
         self._pool, self._pool_holds = pool, pool_holds  # the candidates: scores (Q, N), or whole lists of ids
 
     @classmethod
-    def from_scores(  # noqa: C901 - one straight line of steps, each for an argument
+    def from_scores(  # noqa: C901, PLR0912 - one straight line of steps, each for an argument
         cls,
         scores: Array,
         target: Any,
@@ -184,7 +189,9 @@ class Ranking(Record):
                 ``(E,)``, a sparse matrix, a Relevance, or a list of these. Truth is never removed, and the item of
                 a one-label target stays a candidate.
             weights: The leading shape of scores (or ``(Q,)``): what each query counts.
-            ties: "index" or "reverse": ascending or descending item id among equal scores.
+            ties: Among equal scores "index" or "reverse" is ascending or descending item id; "optimistic" and
+                "pessimistic" have the highest gains first or last, then ascending ids. With "expected" the order is
+                that of "index", but what is read of a rank is the mean over all orders.
             ignore_index: Labels of this value make their query count nowhere; in dense gains, the item is neither
                 a candidate nor truth.
             non_finite: "error" counts queries with a NaN score as a fault; "last" ranks NaN behind all numbers.
@@ -220,14 +227,22 @@ class Ranking(Record):
         for mask in (dropped, None if ids_of is None else ids_of < 0):
             if mask is not None:
                 rows = rows.masked_fill(mask, lowest(rows.dtype))
-        if ids_of is None:
-            width = columns if depth is None else min(depth, columns)
-            values, ids, pool = _top_without(rows, width, excluded, relevance.labels, ties)
+        by_gain, order = ties in {"optimistic", "pessimistic"}, "reverse" if ties == "reverse" else "index"
+        width = columns if depth is None else min(depth, columns)
+        if ids_of is None and by_gain:
+            pool = _all_without(rows, excluded, relevance.labels)
+            values, ids = top_by_gain(pool(), gains_of_all(relevance, columns), width, ties)
+        elif ids_of is None:
+            values, ids, pool = _top_without(rows, width, excluded, relevance.labels, order)
         else:  # equal scores stand in order of item id, not of column
             for part in excluded:
                 rows = rows.masked_fill(_lists(part, ids_of, relevance.labels), lowest(rows.dtype))
             ids_of, by_id = ids_of.sort(dim=1, stable=True)
-            values, ids = topk(rows.gather(1, by_id), columns, ties=ties)
+            rows = rows.gather(1, by_id)
+            if by_gain:
+                values, ids = top_by_gain(rows, relevance.gains_of(ids_of), columns, ties)
+            else:
+                values, ids = topk(rows, columns, ties=order)
         faults: dict[str, Tensor] = {}
         if validate != "off":
             if rows.is_floating_point() and values.shape[1]:
@@ -256,6 +271,8 @@ class Ranking(Record):
             pool_holds="scores" if ids_of is None else "ids",
             faults=faults,
             validate=validate,
+            values=values[:, :depth],
+            pool_values=None if ids_of is None else partial(identity, values),
         )
 
     @classmethod
@@ -336,6 +353,189 @@ class Ranking(Record):
         )
 
     @classmethod
+    def from_flat(
+        cls,
+        scores: Array,
+        target: Array,
+        indexes: Array,
+        k: int | Sequence[int] | None,
+        *,
+        num_queries: int | None = None,
+        weights: Array | None = None,
+        ties: str = "index",
+        non_finite: str = "error",
+        validate: str = "compute",
+    ) -> Ranking:
+        """Rank what comes as pairs, a row each: a score, a gain, and the query that both belong to.
+
+        Rows may stand in any order, but all of a query's must be here: of a query that is split over updates, each part
+        would be ranked for itself. `torch_topk.retrieval` keeps the rows, for streams in which queries are split.
+
+        Args:
+            scores: ``(P,)``, any real type; minus infinity means 'not a candidate'.
+            target: ``(P,)``: the gain of each row's item.
+            indexes: ``(P,)`` integers of any size and sign: the query of each row.
+            k: The depth: the largest of several, or None for the whole list.
+            num_queries: Q, where indexes are 0 .. Q - 1 and nothing is to be read from the device; queries without a
+                row have an empty list. Otherwise queries stand in ascending order of their index.
+            weights: ``(Q,)``: what each query counts.
+            ties: As in `from_scores`, of rows in place of items; all but "index" and "reverse" read the device.
+            non_finite: As in `from_scores`.
+            validate: As in `from_scores`.
+
+        Returns:
+            The ranking, whose item ids are the rows' numbers.
+
+        Raises:
+            TypeError, ValueError: For types and shapes that do not fit.
+            InputError: With ``validate="now"``, for faults in the data.
+
+        Example:
+            >>> scores, gains = torch.tensor([0.2, 0.9, 0.4]), torch.tensor([1, 0, 1])
+            >>> ranking = Ranking.from_flat(scores, gains, torch.tensor([7, 7, -2]), k=2)
+            >>> ranking.ids.tolist(), ranking.hits().tolist()
+            ([[2, -1], [1, 0]], [[1.0, 0.0], [0.0, 1.0]])
+        """
+        scores = as_tensor("scores", scores)
+        gains = as_tensor("target", target, scores.device)
+        query = require_integer("indexes", as_tensor("indexes", indexes, scores.device))
+        for name, part in (("target", gains), ("indexes", query)):
+            if part.shape != scores.shape or scores.dim() != 1:
+                raise ValueError(
+                    f"scores, target and indexes must be (P,), a row a pair, but scores are {tuple(scores.shape)} and "
+                    f"{name} {tuple(part.shape)}."
+                )
+        faults: dict[str, Tensor] = {}
+        if num_queries is None:
+            ids, query = query.unique(return_inverse=True)
+            num_queries = len(ids)
+        else:
+            stray = (query < 0) | (query >= num_queries)
+            faults["indexes"] = stray.sum()
+            query = torch.where(stray, num_queries, query)
+        item = torch.arange(len(query), device=query.device)
+        relevance = Relevance.of_rows(query, gains, num_queries)
+        return cls._from_pairs(
+            query, item, scores, relevance, k, weights=weights, ties=ties, non_finite=non_finite, validate=validate,
+            faults=faults,
+        )  # fmt: skip
+
+    @classmethod
+    def from_sparse(
+        cls,
+        scores: Any,
+        target: Any,
+        k: int | Sequence[int] | None,
+        *,
+        weights: Array | None = None,
+        ties: str = "index",
+        ignore_index: int | None = None,
+        non_finite: str = "error",
+        validate: str = "compute",
+    ) -> Ranking:
+        """Rank the stored entries of a sparse matrix of scores: they are the candidates, whatever their value.
+
+        Args:
+            scores: ``(Q, N)``, torch COO or CSR, or SciPy.
+            target: The truth, as `from_scores` takes it.
+            k: The depth: the largest of several, or None for the whole list.
+            weights: ``(Q,)``: what each query counts.
+            ties: As in `from_scores`; all but "index" and "reverse" read the device.
+            ignore_index: As in `from_scores`.
+            non_finite: As in `from_scores`.
+            validate: As in `from_scores`.
+
+        Raises:
+            TypeError, ValueError: For types and shapes that do not fit.
+            InputError: With ``validate="now"``, for faults in the data, as an entry that is stored twice.
+
+        Example:
+            >>> scores = torch.tensor([[0.0, 0.4, 0.0, 0.3]]).to_sparse()
+            >>> Ranking.from_sparse(scores, torch.tensor([3]), k=3).ids.tolist()
+            [[1, 3, -1]]
+        """
+        query, item, values, (queries, width) = read_sparse("scores", scores)
+        shaped = values.new_empty(()).expand(queries, width)  # what the truth must fit
+        relevance, counted, _ = read_target(target, shaped, None, ignore_index)
+        return cls._from_pairs(
+            query, item, values, relevance, k, weights=weights, counted=counted, ties=ties, non_finite=non_finite,
+            validate=validate, faults={},
+        )  # fmt: skip
+
+    @classmethod
+    def _from_pairs(
+        cls,
+        query: Tensor,
+        item: Tensor,
+        scores: Tensor,
+        relevance: Relevance,
+        k: int | Sequence[int] | None,
+        *,
+        ties: str,
+        non_finite: str,
+        faults: dict[str, Tensor],
+        validate: str,
+        weights: Array | None,
+        counted: Tensor | None = None,
+    ) -> Ranking:
+        """Rank (query, item, score) triples; the query Q, beyond the last, takes what belongs to none."""
+        _read_choices(non_finite=non_finite, validate=validate)
+        read_choice("ties", ties, RANK_TIES)
+        depth, queries = _depth(k), relevance.num_queries
+        values = orderable(scores)
+        if values.is_floating_point():
+            broken, values = values.isnan(), values + 0  # of -0.0 and 0.0 it makes one
+            if non_finite == "last":
+                values = torch.where(broken, torch.finfo(values.dtype).min, values)
+            else:
+                faults["nan_scores"] = _mark(query, broken, queries, counted).sum()
+        # By item, then stably by score, then stably by query.
+        order = item.argsort(stable=True, descending=ties == "reverse")
+        order = order[values[order].argsort(stable=True, descending=True)]
+        order = order[query[order].argsort(stable=True)]
+        query, item, values = query[order], item[order], values[order]
+        start = torch.searchsorted(query, torch.arange(queries + 1, device=query.device))
+        place = torch.arange(len(query), device=query.device) - start[query]
+        ids = torch.where(values > lowest(values.dtype), item, -1)
+
+        def lists(width: int | None, pairs: Tensor, fill: float) -> Tensor:
+            """What the first pairs of each query hold, ``(Q, width)``; of all of them the device is read."""
+            if width is None:
+                width = int(start.diff().max()) if queries and len(query) else 0
+            table = pairs.new_full((queries + 1, width + 1), fill)  # with a column for all that stands behind
+            return table.index_put((query, place.clamp(max=width)), pairs)[:queries, :width]
+
+        whole, least = partial(lists, None, ids, -1), lowest(values.dtype)
+        ranked, scored = lists(depth, ids, -1), lists(depth, values, least)
+        if ties in {"optimistic", "pessimistic"}:
+            everything = whole()
+            scored, place_of = top_by_gain(
+                lists(None, values, least), relevance.gains_of(everything), everything.shape[1], ties
+            )
+            ranked, scored = everything.gather(1, place_of)[:, :depth], scored[:, :depth]
+        if validate != "off":
+            twice = (query[1:] == query[:-1]) & (values[1:] == values[:-1]) & (item[1:] == item[:-1])
+            faults["duplicates"] = _mark(query[1:], twice, queries, counted).sum()
+            _note_truth(faults, relevance, [], queries, relevance.width)
+        else:
+            faults = {}
+        return cls._make(
+            ranked,
+            relevance,
+            weights=weights,
+            counted=counted,
+            ties=ties,
+            depth=depth,
+            shape=(queries,),
+            pool=whole,
+            pool_holds="ids",
+            faults=faults,
+            validate=validate,
+            values=scored,
+            pool_values=partial(lists, None, values, least),
+        )
+
+    @classmethod
     def _make(
         cls,
         ids: Tensor,
@@ -375,7 +575,64 @@ class Ranking(Record):
             pool=lambda: self._pool()[:queries],
             pool_holds=self._pool_holds,
             faults=self.faults,
+            values=None if self._scored is None else self._scored[:queries],
+            pool_values=None if self._pool_values is None else partial(_first_rows, self._pool_values, queries),
         )
+
+    # Equal scores.
+
+    @property
+    def groups(self) -> TieGroups | None:
+        """The groups of equal scores, where what is read of a rank is a mean over their orders; None elsewhere."""
+        if self.ties != "expected" or self._scored is None:
+            return None
+        if self._groups is None:
+            self._groups = TieGroups(self._scored, self.ids >= 0, self._count_level(), self._sum_level)
+        return self._groups
+
+    def _limit(self) -> Tensor:
+        """The score at the last rank, ``(Q,)``."""
+        assert self._scored is not None  # noqa: S101 - its callers have seen to it
+        width = self._scored.shape[1]
+        return self._scored[:, width - 1] if width else self._scored.new_full((len(self),), lowest(self._scored.dtype))
+
+    def _count_level(self) -> Tensor:
+        """How many candidates score as the item at the last rank does, ``(Q,)``."""
+
+        def count() -> Tensor:
+            if self._pool_values is None:
+                return count_level(self._pool(), self._limit())
+            return (self._pool_values() == self._limit()[:, None]).sum(1)
+
+        return self._once("level", count)
+
+    def _sum_level(self, worth: Worth) -> Tensor:
+        """What these candidates are worth together, ``(Q,)``."""
+        if self._pool_values is None:
+            return tail_of_scores(self._pool(), self._limit(), self.relevance, worth)
+        ids = self._pool()
+        return torch.where(
+            self._pool_values() == self._limit()[:, None], worth(self.relevance.gains_of(ids), ids), 0.0
+        ).sum(1)
+
+    def tied_at(self, cutoffs: Cutoffs) -> Tensor:
+        """Which queries' first k hang on the order of equal scores: items on both sides of rank k share one.
+
+        bool ``(Q, len(cutoffs))``; False where the order was given.
+        """
+        held = (self.ids >= 0)[:, :, None]
+        shared = torch.zeros_like(held[:, :, 0])
+        if self._scored is not None and shared.shape[1]:
+            scored = self._scored
+            within = (scored == scored[:, -1:]).sum(1)
+            shared[:, :-1] = scored[:, 1:] == scored[:, :-1]
+            shared[:, -1] = self._count_level() > within
+        width = shared.shape[1]
+        columns = [
+            (shared & held[:, :, 0])[:, k - 1 : k] if k is not None and k <= width else shared.new_zeros((len(self), 1))
+            for k in cutoffs
+        ]
+        return torch.cat(columns, dim=1)
 
     # The tables that metrics share, each computed once, in float64 (float32 on a device without it).
 
@@ -384,14 +641,13 @@ class Ranking(Record):
         return self._once("gains", lambda: self.relevance.gains_of(self.ids))
 
     def hits(self, min_relevance: float | None = None) -> Tensor:
-        """1 at each rank that holds a relevant item, ``(Q, W)``."""
+        """1 at each rank that holds a relevant item, ``(Q, W)``; with ``ties="expected"`` how likely one is there."""
 
-        def compare() -> Tensor:
-            gains = self.gains()
+        def compare(gains: Tensor, _: Tensor) -> Tensor:
             binary = gains.dtype == torch.bool and min_relevance is None  # compared already
             return (gains if binary else is_relevant(gains, min_relevance)).to(self.weights.dtype)
 
-        return self._once(("hits", min_relevance), compare)
+        return self._once(("hits", min_relevance), lambda: self._read(compare))
 
     def hits_at(self, cutoffs: Cutoffs, min_relevance: float | None = None) -> Tensor:
         """The number of relevant items among the first k, ``(Q, len(cutoffs))``."""
@@ -399,7 +655,7 @@ class Ranking(Record):
         def count() -> Tensor:
             if cutoffs == (None,):
                 return self.hits(min_relevance).sum(1, keepdim=True)
-            return self._at(self.cumulative_hits(min_relevance), cutoffs)
+            return self.at(self.cumulative_hits(min_relevance), cutoffs)
 
         return self._once(("hits_at", cutoffs, min_relevance), count)
 
@@ -415,6 +671,35 @@ class Ranking(Record):
             return self.relevance.num_relevant(min_relevance).to(self.weights.dtype)[:, None]
 
         return self._once(("num_relevant", min_relevance), count)
+
+    def num_unwanted(self, min_relevance: float | None = None) -> Tensor:
+        """The number of candidates that are not relevant, ``(Q, 1)``: another read of the scores."""
+
+        def count() -> Tensor:
+            pool = self._pool()
+            if self._pool_holds == "scores":
+                least = torch.full((pool.shape[0],), lowest(pool.dtype), dtype=pool.dtype, device=pool.device)
+                candidates = rank_counts(pool, least)[0]
+            else:
+                candidates = (pool >= 0).sum(1)
+            unwanted = candidates - self._candidate_truth().num_relevant(min_relevance)
+            return unwanted.to(self.weights.dtype)[:, None]
+
+        return self._once(("num_unwanted", min_relevance), count)
+
+    def judged(self) -> Tensor:
+        """1 at each rank whose item was judged: listed, with a gain of at least 0; ``(Q, W)``."""
+        return self._once(
+            "judged", lambda: self._read(lambda _, ids: self.relevance.judged(ids).to(self.weights.dtype))
+        )
+
+    def num_refused(self, min_relevance: float | None = None) -> Tensor:
+        """The number of items that were judged not relevant, ranked or not, ``(Q, 1)``."""
+
+        def count() -> Tensor:
+            return self.relevance.num_refused(min_relevance).to(self.weights.dtype)[:, None]
+
+        return self._once(("num_refused", min_relevance), count)
 
     def is_empty(self, min_relevance: float | None = None) -> Tensor:
         """Which queries have no relevant item, bool ``(Q, 1)``."""
@@ -436,11 +721,27 @@ class Ranking(Record):
 
     def worths(self, gain: Gain) -> Tensor:
         """What the item at each rank is worth, ``(Q, W)``."""
+        if self.worth_one(gain):
+            return self.hits(gain.min_relevance)
+        return self._once(("worths", gain), lambda: self._read(gain))
 
-        def look_up() -> Tensor:
-            return self.hits(gain.min_relevance) if self.worth_one(gain) else gain(self.gains(), self.ids)
+    def _read(self, worth: Worth) -> Tensor:
+        """What the item at each rank is worth, ``(Q, W)``: under "expected" the mean of its group."""
+        table = worth(self.gains(), self.ids)
+        return table if self.groups is None else self.groups.spread(table, worth)
 
-        return self._once(("worths", gain), look_up)
+    def precisions(self, min_relevance: float | None = None) -> Tensor:
+        """The precision at each rank that holds a relevant item, 0 elsewhere, ``(Q, W)``."""
+        hits = self.hits(min_relevance)
+        if self.groups is not None:
+            return self.groups.precisions(hits)
+        return hits * self.cumulative_hits(min_relevance) / self.ranks(hits.shape[1])
+
+    def survival(self, min_relevance: float | None = None) -> Tensor:
+        """The probability that no relevant item stands down to each rank, ``(Q, W)``, with ``ties="expected"``."""
+        groups = self.groups
+        assert groups is not None  # noqa: S101 - its callers have seen to it
+        return self._once(("survival", min_relevance), lambda: groups.survival(self.hits(min_relevance)))
 
     def worth_one(self, gain: Gain) -> bool:
         """Whether each relevant item is worth 1."""
@@ -476,17 +777,19 @@ class Ranking(Record):
             return table.sum(1, keepdim=True)
         width = table.shape[1]
         if table.is_cpu or len(cutoffs) * width > _MANY:
-            return self._at(table.cumsum(1), cutoffs)
+            return self.at(table.cumsum(1), cutoffs)
         # Elsewhere a cumulative sum is not deterministic. Nor is this a product, in which 0 times an infinite gain
         # would spoil smaller k.
         within = self._always(("within", width, cutoffs), lambda: self.ranks(width) <= self.cutoffs(cutoffs).T)
         return torch.where(within, table[:, None, :], 0.0).sum(2)
 
-    def _at(self, sums: Tensor, cutoffs: Cutoffs) -> Tensor:
+    def at(self, sums: Tensor, cutoffs: Cutoffs) -> Tensor:
         """Of sums down to each rank, ``(Q, W)``, those at the cut-offs, ``(Q, len(cutoffs))``."""
         width = sums.shape[1]
         if width == 0:
             return sums.new_zeros((sums.shape[0], len(cutoffs)))
+        if cutoffs == (None,):
+            return sums[:, -1:]
         last = tuple(min(k, width) - 1 for k in cutoffs if k is not None)
         return sums.index_select(1, self._always(("last", last), lambda: self._numbers(self.ids, last)))
 
@@ -513,11 +816,18 @@ class Ranking(Record):
 
         def accumulate() -> Tensor:
             hits = self.hits(min_relevance)
-            if hits.is_cpu:
+            if hits.is_cpu or self.groups is not None:
                 return hits.cumsum(1)
             return hits.to(torch.int32).cumsum(1).to(hits.dtype)  # of integers it is deterministic on CUDA too
 
         return self._once(("cumulative", min_relevance), accumulate)
+
+
+def _mark(query: Tensor, marked: Tensor, queries: int, counted: Tensor | None) -> Tensor:
+    """Which queries have a marked pair, bool ``(Q,)``."""
+    found = torch.zeros(queries + 1, dtype=torch.bool, device=query.device)
+    found = found.index_put((torch.where(marked, query, queries),), torch.ones_like(marked))[:queries]
+    return found if counted is None else found & counted
 
 
 def _depth(k: int | Sequence[int] | None) -> int | None:
@@ -700,6 +1010,17 @@ def _top_without(
         out |= _lists(part, ids, labels)
     values, ids, out = (each[:, :k] for each in _close_up(out, values, ids, out))
     return values.masked_fill(out, lowest(values.dtype)), ids, pool
+
+
+def _all_without(rows: Tensor, excluded: list[Relevance], labels: Tensor | None) -> Callable[[], Tensor]:
+    """A function that makes scores in which all that an exclusion lists is lowest."""
+    for part in excluded:
+        rows = lay_over(rows, part, labels)
+    return partial(identity, rows)
+
+
+def _first_rows(make: Callable[[], Tensor], rows: int) -> Tensor:
+    return make()[:rows]
 
 
 def lay_over(rows: Tensor, part: Relevance, labels: Tensor | None) -> Tensor:

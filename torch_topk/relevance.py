@@ -104,24 +104,8 @@ class Relevance(ABC):
 
         A stored entry is a listed item; an entry stored twice counts once, with its largest gain.
         """
-        if isinstance(matrix, Tensor) and matrix.layout == torch.sparse_csr:
-            starts, item, gains = matrix.crow_indices(), matrix.col_indices(), matrix.values()
-            counts = starts.diff()
-            query = torch.arange(len(counts), device=counts.device)
-            query = query.repeat_interleave(counts, output_size=item.shape[0])
-        elif isinstance(matrix, Tensor) and matrix.layout == torch.sparse_coo:
-            # As stored: coalescing would add up the gains of repeats.
-            (query, item), gains = matrix._indices(), matrix._values()  # noqa: SLF001
-        elif hasattr(matrix, "tocoo"):
-            coo = matrix.tocoo()
-            query, item, gains = (as_tensor("matrix", part) for part in (coo.row, coo.col, coo.data))
-        else:
-            layout = matrix.layout if isinstance(matrix, Tensor) else type(matrix).__name__
-            raise TypeError(f"matrix must be a torch CSR or COO tensor, or a SciPy sparse matrix, but is {layout}.")
-        if len(matrix.shape) != 2:
-            raise ValueError(f"matrix must be (Q, N), but has shape {tuple(matrix.shape)}.")
-        queries, width = (int(size) for size in matrix.shape)
-        return _Csr.build(query.long(), item.long(), _read_gains(gains), queries, width)
+        query, item, gains, (queries, width) = read_sparse("matrix", matrix)
+        return _Csr.build(query, item, _read_gains(gains), queries, width)
 
     @staticmethod
     def from_coo(query: Array, item: Array, gains: Array | None = None, *, num_queries: int) -> Relevance:
@@ -154,6 +138,13 @@ class Relevance(ABC):
                 raise ValueError(f"query must lie in {limits}, but one is {rows[stray][0]}.")
         return _Csr.build(rows, items, worth, num_queries, None)
 
+    @staticmethod
+    def of_rows(query: Tensor, gains: Tensor, num_queries: int) -> Relevance:
+        """Truth of rows that each have a query and a gain: item p is row p; query Q stands for none. No host read."""
+        return _Csr.build(
+            query, torch.arange(len(query), device=query.device), _read_gains(gains), num_queries, len(query)
+        )
+
     @property
     @abstractmethod
     def num_queries(self) -> int:
@@ -182,6 +173,14 @@ class Relevance(ABC):
     @abstractmethod
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
         """Count the relevant items of each query: int64 ``(Q,)``."""
+
+    @abstractmethod
+    def num_refused(self, min_relevance: float | None = None) -> Tensor:
+        """Count the items of each query that were judged, with a gain of at least 0, and are not relevant: ``(Q,)``."""
+
+    def judged(self, ids: Tensor) -> Tensor:
+        """Tell which item ids ``(Q, K)`` are listed with a gain of at least 0: bool ``(Q, K)``."""
+        return self.contains(ids) & (self.gains_of(ids) >= 0)
 
     @abstractmethod
     def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:
@@ -242,6 +241,33 @@ class Relevance(ABC):
     @abstractmethod
     def infinite_gains(self) -> Tensor | None:
         """Count the queries that hold a NaN or infinite gain, without a host read; None where there can be none."""
+
+
+def read_sparse(name: str, matrix: Any) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
+    """The row, column and value of each stored entry of a sparse matrix, and its shape."""
+    if isinstance(matrix, Tensor) and matrix.layout == torch.sparse_csr:
+        starts, column, values = matrix.crow_indices(), matrix.col_indices(), matrix.values()
+        counts = starts.diff()
+        row = torch.arange(len(counts), device=counts.device)
+        row = row.repeat_interleave(counts, output_size=column.shape[0])
+    elif isinstance(matrix, Tensor) and matrix.layout == torch.sparse_coo:
+        # As stored: coalescing would add up the values of repeats.
+        (row, column), values = matrix._indices(), matrix._values()  # noqa: SLF001
+    elif hasattr(matrix, "tocoo"):
+        coo = matrix.tocoo()
+        row, column, values = (as_tensor(name, part) for part in (coo.row, coo.col, coo.data))
+    else:
+        layout = matrix.layout if isinstance(matrix, Tensor) else type(matrix).__name__
+        raise TypeError(f"{name} must be a torch CSR or COO tensor, or a SciPy sparse matrix, but is {layout}.")
+    if len(matrix.shape) != 2:
+        raise ValueError(f"{name} must be (Q, N), but has shape {tuple(matrix.shape)}.")
+    queries, width = (int(size) for size in matrix.shape)
+    return row.long(), column.long(), values, (queries, width)
+
+
+def _refused(gains: Tensor, min_relevance: float | None) -> Tensor:
+    """Where an item was judged not relevant."""
+    return ~is_relevant(gains, min_relevance) & (gains >= 0)
 
 
 def _read_gains(gains: Array, device: torch.device | None = None) -> Tensor:
@@ -305,6 +331,12 @@ class _Dense(Relevance):
         if self.is_mask and (min_relevance is None or min_relevance <= 1):
             return self._count()
         return count_true(is_relevant(self.gains, min_relevance))
+
+    def num_refused(self, min_relevance: float | None = None) -> Tensor:
+        return count_true(_refused(self.gains, min_relevance))
+
+    def judged(self, ids: Tensor) -> Tensor:
+        return (ids >= 0) & (ids < self.gains.shape[1]) & (self.gains_of(ids) >= 0)
 
     def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:
         into += count_columns(is_relevant(self.gains, min_relevance) & counted[:, None])
@@ -430,6 +462,10 @@ class _Padded(Relevance):
             return self.valid.sum(1)
         gains = self.valid if self.gains is None else self.gains
         return (self.valid & is_relevant(gains, min_relevance)).sum(1)
+
+    def num_refused(self, min_relevance: float | None = None) -> Tensor:
+        gains = self.valid if self.gains is None else self.gains
+        return (self.valid & _refused(gains, min_relevance)).sum(1)
 
     def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:
         gains = self.valid if self.gains is None else self.gains
@@ -591,6 +627,11 @@ class _Csr(Relevance):
 
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
         return self._count(("relevant", min_relevance), lambda: self._relevant(min_relevance))
+
+    def num_refused(self, min_relevance: float | None = None) -> Tensor:
+        entries = self.entries
+        gains = entries.valid if entries.gains is None else entries.gains
+        return self._count(("refused", min_relevance), lambda: entries.valid & _refused(gains, min_relevance))
 
     def _relevant(self, min_relevance: float | None) -> Tensor:
         """Which entries count as relevant."""

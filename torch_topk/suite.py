@@ -123,14 +123,17 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         own = [name for name in inspect.signature(TopKMetrics).parameters if name != "kwargs"]
         options, others = split_policies(kwargs, type(self).__name__, own)
         read = _read_metrics(metrics, k, options)
-        if "ties" not in options and any(metric.reads_counts for _, metric in read):
+        if "ties" not in options and any("ranking" not in metric.reads for _, metric in read):
             options["ties"] = "realistic"  # of any that reads counts, all do
             read = _read_metrics(metrics, k, options)
         policies = Policies(**options)
         for name, text in (("prefix", prefix), ("postfix", postfix), ("at", at)):
             if not isinstance(text, str):
                 raise TypeError(f"{name} must be a str, but is {text!r}.")
-        named = [(base, _agree(metric, policies)) for base, metric in read]
+        reads = "ranking"
+        if policies.ties == "realistic" or any("ranking" not in metric.reads for _, metric in read):
+            reads = "counts"
+        named = [(base, _agree(metric, policies, reads)) for base, metric in read]
         if not named:
             raise ValueError("metrics must name at least one metric, but is empty.")
         for name, number, least in (("bootstrap", bootstrap, 2), ("seed", seed, 0), ("stream", stream, 0)):
@@ -147,6 +150,9 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         tallies = sum(metric.tallies for _, metric in named)
         super().__init__(columns, config, policies, others, tallies=tallies, more=more)
         self.named = tuple(named)  # in a tuple, so that they are no submodules
+        self.reads: tuple[str, ...] = tuple(
+            kind for kind in ("ranking", "counts") if all(kind in metric.reads for _, metric in named)
+        )
         self.reads_truth: bool = any(metric.reads_truth for _, metric in named)
         self._resampler = None if bootstrap is None else Resampler(bootstrap, seed, stream)
         self._kept: list[tuple[Any, Tensor, Tensor]] = []  # of each batch: ids, values, which queries count
@@ -642,31 +648,33 @@ def _read_metric(spec: Any, k: Any, defaults: Mapping[str, Any]) -> tuple[str, T
     if isinstance(spec, TopKMetric):
         return spec.name, spec
     if isinstance(spec, type) and issubclass(spec, TopKMetric) and hasattr(spec, "name"):
-        return spec.name, spec(k, **defaults)
+        return spec.name, spec(None if spec.whole else k, **defaults)
     if isinstance(spec, str):
         spec = {"name": spec}
     if isinstance(spec, Mapping) and isinstance(spec.get("name"), str):
         name, options, cutoffs = parse(spec["name"])
         base = spec["name"].partition("@")[0].strip() if options else name  # as typed, with its options
         options |= {str(key): value for key, value in spec.items() if key != "name"}
-        k = options.pop("k", cutoffs or k)
+        cls = find(name)
+        k = options.pop("k", cutoffs or (None if cls.whole else k))
         for option in options:
             if option in PolicyOptions.__annotations__ and option not in POLICY_NAMES:
                 raise ValueError(f"{option} is for the suite, whose state is one, and not for {spec['name']!r} in it.")
-        return base, find(name)(k, **{**defaults, **options})
+        return base, cls(k, **{**defaults, **options})
     if isinstance(spec, Metric):
         raise TypeError(f"{spec!r} is no metric of queries, which a suite is made of: put it into a MetricCollection.")
     raise TypeError(f"A metric must be a name, a metric, or a mapping with a name and options, but is {spec!r}.")
 
 
-def _agree(metric: TopKMetric, policies: Policies) -> TopKMetric:
+def _agree(metric: TopKMetric, policies: Policies, reads: str) -> TopKMetric:
     """Refuse a metric whose policies would need a ranking of its own."""
     if policies.ties not in COUNT_TIES and "ranking" not in metric.reads:
         raise ValueError(f"{metric!r} reads RankCounts, but a suite with ties={policies.ties!r} reads a Ranking.")
-    if policies.ties in COUNT_TIES and "counts" not in metric.reads:
+    if reads not in metric.reads:
         raise ValueError(
             f"{metric!r} reads a Ranking, but a suite with ties={policies.ties!r} RankCounts: give it one of its own."
         )
+    metric.check_ties(policies.ties)
     for name in ("ties", "duplicates", "non_finite", "validate", "ignore_index", "dataset_size"):
         own, shared = getattr(metric.policies, name), getattr(policies, name)
         if name in metric.given and own != shared:

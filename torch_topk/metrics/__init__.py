@@ -1,7 +1,30 @@
 """The metrics: a class is a whole metric."""
 
-from torch_topk.metrics.binary import F1, MAP, MRR, FBeta, FullRecall, HitRate, Precision, Recall
-from torch_topk.metrics.graded import DCG, NDCG
+from torch_topk.metrics.binary import (
+    F1,
+    MAP,
+    MRR,
+    RBP,
+    FallOut,
+    FBeta,
+    FullRecall,
+    HitRate,
+    MAPAtR,
+    Precision,
+    Recall,
+    RPrecision,
+)
+from torch_topk.metrics.catalog import (
+    AveragePopularity,
+    Coverage,
+    Gini,
+    IntraListDiversity,
+    Novelty,
+    Personalization,
+    Value,
+)
+from torch_topk.metrics.graded import DCG, ERR, NDCG
+from torch_topk.metrics.judged import Bpref, Judged
 from torch_topk.metrics.labels import (
     LabelCoverage,
     LabelFBeta,
@@ -27,31 +50,45 @@ from torch_topk.metrics.ranks import (
 
 __all__ = [
     "DCG",
+    "ERR",
     "F1",
     "MAP",
     "MRR",
     "NDCG",
     "PSNDCG",
     "PSP",
+    "RBP",
     "ZMRR",
     "AdjustedHitRate",
     "AdjustedMRR",
     "AdjustedMeanRank",
     "AdjustedMeanRankIndex",
+    "AveragePopularity",
+    "Bpref",
+    "Coverage",
     "FBeta",
+    "FallOut",
     "FullRecall",
     "GeometricMeanRank",
+    "Gini",
     "HitRate",
+    "IntraListDiversity",
+    "Judged",
     "LabelCoverage",
     "LabelFBeta",
     "LabelPrecision",
     "LabelRecall",
     "LabelReport",
+    "MAPAtR",
     "MeanRank",
     "MedianRank",
+    "Novelty",
+    "Personalization",
     "Precision",
+    "RPrecision",
     "Recall",
     "TopKAccuracy",
+    "Value",
     "ZHitRate",
     "ZMeanRank",
     "frequency_groups",

@@ -47,7 +47,7 @@ class _Pooled(TopKMetric):
         return num * counted, den * counted
 
 
-class Precision(_Pooled, name="precision", aliases=("p",)):
+class Precision(_Pooled, name="precision", aliases=("p",), expected=True):
     r"""Share of the first k places that hold a relevant item.
 
     .. math:: P@k = \frac{|\{i \le k : rel_i\}|}{k}
@@ -92,7 +92,7 @@ class Precision(_Pooled, name="precision", aliases=("p",)):
         return hits, ranking.cutoffs(self.cutoffs)
 
 
-class Recall(_Pooled, name="recall", aliases=("r",)):
+class Recall(_Pooled, name="recall", aliases=("r",), expected=True):
     r"""Share of the R relevant items that stand among the first k.
 
     .. math:: R@k = \frac{|\{i \le k : rel_i\}|}{R}
@@ -147,7 +147,7 @@ class _FMeasure(_Pooled):
         return (1 + square) * hits, ranking.cutoffs(self.cutoffs) + square * ranking.num_relevant(level)
 
 
-class FBeta(_FMeasure, name="fbeta"):
+class FBeta(_FMeasure, name="fbeta", expected=True):
     r"""Weighted harmonic mean of precision and recall at k.
 
     .. math:: F_\beta@k = \frac{(1 + \beta^2) P R}{\beta^2 P + R} = \frac{(1 + \beta^2)\, hits}{k + \beta^2 R}
@@ -184,7 +184,7 @@ class FBeta(_FMeasure, name="fbeta"):
         super().__init__(k, {"beta": float(beta), "average": average}, **kwargs)
 
 
-class F1(_FMeasure, name="f1"):
+class F1(_FMeasure, name="f1", expected=True):
     r"""Harmonic mean of precision and recall at k: `FBeta` with beta = 1.
 
     .. math:: F_1@k = \frac{2 P R}{P + R} = \frac{2\, hits}{k + R}
@@ -216,7 +216,7 @@ class F1(_FMeasure, name="f1"):
         super().__init__(k, {"average": average}, **kwargs)
 
 
-class HitRate(TopKMetric, name="hit_rate", aliases=("hits", "success"), reads=("ranking", "counts")):
+class HitRate(TopKMetric, name="hit_rate", aliases=("hits", "success"), reads=("ranking", "counts"), expected=True):
     r"""Share of the queries with a relevant item among the first k.
 
     .. math:: \mathrm{Hit}@k = [\exists\, i \le k : rel_i]
@@ -240,10 +240,13 @@ class HitRate(TopKMetric, name="hit_rate", aliases=("hits", "success"), reads=("
     def per_query(self, ranking: Ranking | RankCounts) -> Tensor:
         if isinstance(ranking, RankCounts):
             return ranking.hits_at(self.cutoffs)
-        return ranking.hits_at(self.cutoffs, self.policies.min_relevance).clamp(max=1)
+        level = self.policies.min_relevance
+        if ranking.groups is not None:
+            return 1 - ranking.at(ranking.survival(level), self.cutoffs)
+        return ranking.hits_at(self.cutoffs, level).clamp(max=1)
 
 
-class FullRecall(TopKMetric, name="full_recall"):
+class FullRecall(TopKMetric, name="full_recall", expected=True):
     r"""Share of the queries all of whose R relevant items stand among the first k.
 
     .. math:: \mathrm{FullRecall}@k = [\,|\{i \le k : rel_i\}| = R\,]
@@ -264,11 +267,15 @@ class FullRecall(TopKMetric, name="full_recall"):
 
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance
+        if ranking.groups is not None:
+            relevant = ranking.num_relevant(level)
+            found = ranking.at(ranking.groups.all_found(ranking.hits(level), relevant), self.cutoffs)
+            return found * (relevant > 0)
         hits = ranking.hits_at(self.cutoffs, level)
         return (hits >= ranking.num_relevant(level).clamp(min=1)).to(hits.dtype)
 
 
-class MRR(TopKMetric, name="mrr", aliases=("rr", "recip_rank"), reads=("ranking", "counts")):
+class MRR(TopKMetric, name="mrr", aliases=("rr", "recip_rank"), reads=("ranking", "counts"), expected=True):
     r"""Mean reciprocal rank of the first relevant item; 0 where none stands among the first k.
 
     .. math:: RR@k = \max_{i \le k,\ rel_i} \frac{1}{i}
@@ -294,12 +301,16 @@ class MRR(TopKMetric, name="mrr", aliases=("rr", "recip_rank"), reads=("ranking"
         if isinstance(ranking, RankCounts):
             return ranking.reciprocal(self.cutoffs)
         level = self.policies.min_relevance
+        if ranking.groups is not None:
+            survival = ranking.survival(level)
+            first = -survival.diff(dim=1, prepend=torch.ones_like(survival[:, :1]))
+            return ranking.sum_at(first / ranking.ranks(survival.shape[1]), self.cutoffs)
         hits, found = ranking.hits(level), ranking.hits_at(self.cutoffs, level).clamp(max=1)
         width = hits.shape[1]
         return found * (hits / ranking.ranks(width)).amax(1, keepdim=True) if width else found
 
 
-class MAP(TopKMetric, name="map", aliases=("ap",)):
+class MAP(TopKMetric, name="map", aliases=("ap",), expected=True):
     r"""Mean average precision: precision at the rank of each relevant item among the first k, summed.
 
     .. math:: AP@k = \frac{1}{d} \sum_{i \le k} rel_i \cdot P@i
@@ -330,13 +341,13 @@ class MAP(TopKMetric, name="map", aliases=("ap",)):
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
         read_choice("denominator", denominator, ("capped", "relevant", "hits", "k"))
+        if denominator == "hits" and kwargs.get("ties") == "expected":
+            raise ValueError("MAP has no value with ties='expected' and denominator='hits', which is no fixed number.")
         super().__init__(k, _options={"denominator": denominator}, **kwargs)
 
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance
-        hits = ranking.hits(level)
-        precisions = hits * ranking.cumulative_hits(level) / ranking.ranks(hits.shape[1])
-        total = ranking.sum_at(precisions, self.cutoffs)
+        total = ranking.sum_at(ranking.precisions(level), self.cutoffs)
         divisor = {
             "capped": lambda: ranking.capped(self.cutoffs, level),
             "relevant": lambda: ranking.num_relevant(level),
@@ -344,3 +355,142 @@ class MAP(TopKMetric, name="map", aliases=("ap",)):
             "k": lambda: ranking.cutoffs(self.cutoffs),
         }[self.denominator]()
         return total / divisor.clamp(min=1)  # where it is 0, so is the sum
+
+
+class RBP(TopKMetric, name="rbp", expected=True):
+    r"""Rank-biased precision: what a reader finds who goes on to the next item with probability p.
+
+    .. math:: RBP@k = (1 - p) \sum_{i \le k} rel_i\, p^{i - 1}
+
+    Args:
+        k: The cut-off, several, or None for the whole list.
+        persistence: p, between 0 and 1: 0.8 in ir_measures, 0.9 in trec_eval.
+        kwargs: See `Policies`.
+
+    Returns:
+        Values in [0, 1), higher is better: a scalar for an int k, ``(len(k),)`` for several.
+
+    References:
+        Moffat & Zobel, Rank-biased precision for measurement of retrieval effectiveness, 2008.
+
+    Example:
+        >>> metric = RBP(k=2, persistence=0.5)
+        >>> metric.update(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0, 1, 1]]))
+        >>> metric.compute().item()
+        0.25
+    """
+
+    persistence: float
+
+    def __init__(
+        self,
+        k: int | Sequence[int] | None = 10,
+        *,
+        persistence: float = 0.8,
+        **kwargs: Unpack[PolicyOptions],
+    ) -> None:
+        if isinstance(persistence, bool) or not isinstance(persistence, (int, float)) or not 0 < persistence < 1:
+            raise ValueError(f"persistence must be a number between 0 and 1, but is {persistence!r}.")
+        super().__init__(k, _options={"persistence": float(persistence)}, **kwargs)
+
+    def per_query(self, ranking: Ranking) -> Tensor:
+        hits, p = ranking.hits(self.policies.min_relevance), self.persistence
+        return (1 - p) * ranking.sum_at(hits * p ** (ranking.ranks(hits.shape[1]) - 1), self.cutoffs)
+
+
+class RPrecision(TopKMetric, name="rprec", aliases=("r_precision",), whole=True, expected=True):
+    r"""Precision at R: the share of the first R places, R the number of relevant items, that hold one.
+
+    .. math:: RP = \frac{|\{i \le R : rel_i\}|}{R}
+
+    Args:
+        k: Where lists are cut, or several; None, which a suite's own k is to it, for the whole list.
+        kwargs: See `Policies`.
+
+    Returns:
+        Values in [0, 1], higher is better: a scalar for an int k or None, ``(len(k),)`` for several.
+
+    References:
+        trec_eval (Rprec); Manning, Raghavan & Schütze, Introduction to information retrieval, 2008, section 8.4.
+
+    Example:
+        >>> metric = RPrecision()
+        >>> metric.update(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[1, 0, 1]]))
+        >>> metric.compute().item()
+        0.5
+    """
+
+    def __init__(self, k: int | Sequence[int] | None = None, **kwargs: Unpack[PolicyOptions]) -> None:
+        super().__init__(k, **kwargs)
+
+    def per_query(self, ranking: Ranking) -> Tensor:
+        level = self.policies.min_relevance
+        hits, relevant = ranking.hits(level), ranking.num_relevant(level)
+        within = ranking.ranks(hits.shape[1]) <= relevant
+        return ranking.sum_at(hits * within, self.cutoffs) / relevant.clamp(min=1)
+
+
+class MAPAtR(TopKMetric, name="map_r", whole=True, expected=True):
+    r"""Mean average precision at R, the number of relevant items: metric learning's MAP@R.
+
+    .. math:: MAP@R = \frac{1}{R} \sum_{i \le R} rel_i \cdot P@i
+
+    Args:
+        k: Where lists are cut, or several; None, which a suite's own k is to it, for the whole list.
+        kwargs: See `Policies`.
+
+    Returns:
+        Values in [0, 1], higher is better: a scalar for an int k or None, ``(len(k),)`` for several.
+
+    References:
+        Musgrave, Belongie & Lim, A metric learning reality check, 2020.
+
+    Example:
+        >>> metric = MAPAtR()
+        >>> metric.update(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0, 1, 1]]))
+        >>> metric.compute().item()
+        0.25
+    """
+
+    def __init__(self, k: int | Sequence[int] | None = None, **kwargs: Unpack[PolicyOptions]) -> None:
+        super().__init__(k, **kwargs)
+
+    def per_query(self, ranking: Ranking) -> Tensor:
+        level = self.policies.min_relevance
+        precisions, relevant = ranking.precisions(level), ranking.num_relevant(level)
+        within = ranking.ranks(precisions.shape[1]) <= relevant
+        return ranking.sum_at(precisions * within, self.cutoffs) / relevant.clamp(min=1)
+
+
+class FallOut(TopKMetric, name="fall_out", higher_is_better=False, expected=True):
+    r"""Share of the candidates that are not relevant that stand among the first k.
+
+    .. math:: \mathrm{FallOut}@k = \frac{|\{i \le k : \lnot rel_i\}|}{C - R}
+
+    C - R counts the candidates that are not relevant: of scores those above minus infinity that are not excluded, of
+    ranked lists the items in them. A query is empty, for ``empty=``, where there is none.
+
+    Args:
+        k: The cut-off, several, or None for the whole list.
+        kwargs: See `Policies`.
+
+    Returns:
+        Values in [0, 1], lower is better: a scalar for an int k, ``(len(k),)`` for several.
+
+    References:
+        Manning, Raghavan & Schütze, Introduction to information retrieval, 2008, section 8.4; TorchMetrics.
+
+    Example:
+        >>> metric = FallOut(k=2)
+        >>> metric.update(torch.tensor([[0.9, 0.5, 0.1, 0.3]]), torch.tensor([[1, 0, 1, 0]]))
+        >>> metric.compute().item()
+        0.5
+    """
+
+    def is_empty(self, ranking: Ranking) -> Tensor:
+        return ranking.num_unwanted(self.policies.min_relevance) == 0
+
+    def per_query(self, ranking: Ranking) -> Tensor:
+        level = self.policies.min_relevance
+        shown = ranking.retrieved_at(self.cutoffs) - ranking.hits_at(self.cutoffs, level)
+        return shown / ranking.num_unwanted(level).clamp(min=1)

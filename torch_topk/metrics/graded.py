@@ -54,7 +54,7 @@ class _Discounted(TopKMetric):
         return ranking.sum_at(worths * ranking.discounts(worths.shape[1]), self.cutoffs)
 
 
-class DCG(_Discounted, name="dcg", bounds=(0.0, float("inf"))):
+class DCG(_Discounted, name="dcg", bounds=(0.0, float("inf")), expected=True):
     r"""Discounted cumulative gain of the first k items.
 
     .. math:: DCG@k = \sum_{i \le k} \frac{gain(g_i)}{\log_2(i + 1)}
@@ -92,7 +92,7 @@ class DCG(_Discounted, name="dcg", bounds=(0.0, float("inf"))):
         return self.dcg(ranking)
 
 
-class NDCG(_Discounted, name="ndcg"):
+class NDCG(_Discounted, name="ndcg", expected=True):
     r"""Discounted cumulative gain of the first k items, divided by the best possible.
 
     .. math:: nDCG@k = \frac{DCG@k}{IDCG@k}, \qquad DCG@k = \sum_{i \le k} \frac{gain(g_i)}{\log_2(i + 1)}
@@ -142,3 +142,56 @@ class NDCG(_Discounted, name="ndcg"):
             return ranking.first_discounts(ranking.capped(self.cutoffs, gain.min_relevance), most)
         best = self.best(ranking)
         return ranking.sum_at(best * ranking.discounts(best.shape[1]), self.cutoffs)
+
+
+class ERR(TopKMetric, name="err"):
+    r"""Expected reciprocal rank: of the item at which a reader stops, who is the likelier content the higher its grade.
+
+    .. math::
+        ERR@k = \sum_{i \le k} \frac{s_i}{i} \prod_{j < i} (1 - s_j), \qquad s = \frac{2^{\max(g, 0)} - 1}{2^{g_{max}}}
+
+    Args:
+        k: The cut-off, several, or None for the whole list.
+        max_grade: :math:`g_{max}`, the highest grade of the scale: 4 in gdeval and ir_measures, and 1 for items that
+            are relevant or not. A higher grade in the data is a fault.
+        kwargs: See `Policies`. Grades count, and not ``min_relevance``; a query is empty where no grade is above 0.
+
+    Returns:
+        Values in [0, 1), higher is better: a scalar for an int k, ``(len(k),)`` for several.
+
+    References:
+        Chapelle, Metzler, Zhang & Grinspan, Expected reciprocal rank for graded relevance, 2009.
+
+    Example:
+        >>> metric = ERR(k=2, max_grade=1)
+        >>> metric.update(torch.tensor([[0.9, 0.5, 0.1]]), torch.tensor([[0, 1, 1]]))
+        >>> metric.compute().item()
+        0.25
+    """
+
+    max_grade: float
+
+    def __init__(
+        self,
+        k: int | Sequence[int] | None = 10,
+        *,
+        max_grade: float = 4.0,
+        **kwargs: Unpack[PolicyOptions],
+    ) -> None:
+        if isinstance(max_grade, bool) or not isinstance(max_grade, (int, float)) or not 0 < max_grade < 1024:
+            raise ValueError(f"max_grade must be a number above 0 and below 1024, but is {max_grade!r}.")
+        super().__init__(k, _options={"max_grade": float(max_grade)}, **kwargs)
+
+    def is_empty(self, ranking: Ranking) -> Tensor:
+        return ranking.is_empty()
+
+    def faults(self, ranking: Ranking) -> dict[str, Tensor]:
+        best = ranking.best_worths(Gain("linear"), "relevant", 1)
+        highest = torch.cat([best, ranking.worths(Gain("linear"))], dim=1)
+        return {**super().faults(ranking), "max_grade": (highest > self.max_grade).any(1).sum()}
+
+    def per_query(self, ranking: Ranking) -> Tensor:
+        stops = ranking.worths(Gain("exp")) / 2.0**self.max_grade
+        goes_on = (1 - stops).cumprod(1)
+        reached = torch.cat([torch.ones_like(goes_on[:, :1]), goes_on[:, :-1]], dim=1)[:, : stops.shape[1]]
+        return ranking.sum_at(stops * reached / ranking.ranks(stops.shape[1]), self.cutoffs)

@@ -129,7 +129,7 @@ class _Scored(_Pooled):
         self._gain.on(device)
 
 
-class PSP(_Scored, name="psp", bounds=(0.0, 1.0)):
+class PSP(_Scored, name="psp", bounds=(0.0, 1.0), expected=True):
     r"""Propensity-scored precision: the inverse propensities found among the first k, of the most there could be.
 
     .. math:: PSP@k = \frac{\sum_q \sum_{i \le k} rel_i / p_i}{\sum_q \max \sum_{i \le k} rel_i / p_i}
@@ -171,7 +171,7 @@ class PSP(_Scored, name="psp", bounds=(0.0, 1.0)):
         return ranking.sum_at(ranking.worths(self._gain), self.cutoffs), ranking.sum_at(best, self.cutoffs)
 
 
-class PSNDCG(_Scored, name="psndcg", bounds=(0.0, 1.0)):
+class PSNDCG(_Scored, name="psndcg", bounds=(0.0, 1.0), expected=True):
     r"""Propensity-scored nDCG: as `PSP`, each place discounted by log2(rank + 1).
 
     .. math::

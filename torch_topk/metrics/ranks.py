@@ -54,7 +54,9 @@ class _Uncut(_Ranks, reads=("counts",)):
         super().__init__(None, _tallies, **kwargs)
 
 
-class MeanRank(_Uncut, name="mr", aliases=("mean_rank",), bounds=(1.0, float("inf")), higher_is_better=False):
+class MeanRank(
+    _Uncut, name="mr", aliases=("mean_rank",), bounds=(1.0, float("inf")), higher_is_better=False, expected=True
+):
     r"""Mean rank of the targets.
 
     .. math:: MR = \frac{1}{Q} \sum_q r_q
@@ -84,7 +86,7 @@ class MeanRank(_Uncut, name="mr", aliases=("mean_rank",), bounds=(1.0, float("in
         return counts.rank().reshape(-1, 1), counts.ones()
 
 
-class GeometricMeanRank(_Uncut, name="gmr", bounds=(1.0, float("inf")), higher_is_better=False):
+class GeometricMeanRank(_Uncut, name="gmr", bounds=(1.0, float("inf")), higher_is_better=False, expected=True):
     r"""Geometric mean of the targets' ranks.
 
     .. math:: GMR = \exp\Bigl(\frac{1}{Q} \sum_q \ln r_q\Bigr)
@@ -139,10 +141,6 @@ class MedianRank(_Uncut, name="median_rank", bounds=(1.0, float("inf")), higher_
     """
 
     def __init__(self, k: int | Sequence[int] | None = None, **kwargs: Unpack[PolicyOptions]) -> None:
-        if kwargs.get("ties") == "expected":
-            raise ValueError(
-                "MedianRank has no value with ties='expected', only with 'realistic', 'optimistic', 'pessimistic'."
-            )
         super().__init__(k, _EXACT + _OCTAVES * _STEPS, **kwargs)
 
     def parts(self, counts: RankCounts) -> tuple[Tensor, Tensor]:
@@ -184,7 +182,7 @@ class MedianRank(_Uncut, name="median_rank", bounds=(1.0, float("inf")), higher_
         return torch.where(counts.sum() > 0, (first + (width - 1) / 2) / 2, torch.nan)
 
 
-class AdjustedMeanRank(_Uncut, name="amr", bounds=(0.0, float("inf")), higher_is_better=False):
+class AdjustedMeanRank(_Uncut, name="amr", bounds=(0.0, float("inf")), higher_is_better=False, expected=True):
     r"""Mean rank, divided by what it is by chance: below 1 is better than chance.
 
     .. math:: AMR = \frac{\sum_q r_q}{\sum_q (C_q + 1) / 2}
@@ -213,7 +211,7 @@ class AdjustedMeanRank(_Uncut, name="amr", bounds=(0.0, float("inf")), higher_is
         return counts.rank().reshape(-1, 1), (counts.number() + 1) / 2
 
 
-class AdjustedMeanRankIndex(_Uncut, name="amri", bounds=(-1.0, 1.0)):
+class AdjustedMeanRankIndex(_Uncut, name="amri", bounds=(-1.0, 1.0), expected=True):
     r"""Mean rank on a scale where chance is 0 and the best is 1.
 
     .. math:: AMRI = 1 - \frac{\sum_q (r_q - 1)}{\sum_q (C_q - 1) / 2}
@@ -243,7 +241,7 @@ class AdjustedMeanRankIndex(_Uncut, name="amri", bounds=(-1.0, 1.0)):
         return (number + 1) / 2 - counts.rank().reshape(-1, 1), (number - 1) / 2
 
 
-class AdjustedMRR(_Uncut, name="amrr", bounds=(-1.0, 1.0)):
+class AdjustedMRR(_Uncut, name="amrr", bounds=(-1.0, 1.0), expected=True):
     r"""Mean reciprocal rank on a scale where chance is 0 and the best is 1.
 
     .. math:: AMRR = \frac{\sum_q (1 / r_q - E_q)}{\sum_q (1 - E_q)}, \qquad E = \frac{1}{C} \sum_{i \le C} \frac{1}{i}
@@ -273,7 +271,7 @@ class AdjustedMRR(_Uncut, name="amrr", bounds=(-1.0, 1.0)):
         return counts.reciprocal() - chance, 1 - chance
 
 
-class AdjustedHitRate(_Ranks, name="ahits", bounds=(float("-inf"), 1.0), reads=("counts",)):
+class AdjustedHitRate(_Ranks, name="ahits", bounds=(float("-inf"), 1.0), reads=("counts",), expected=True):
     r"""Hits at k on a scale where chance is 0 and the best is 1.
 
     .. math:: AH@k = \frac{\sum_q ([r_q \le k] - p_q)}{\sum_q (1 - p_q)}, \qquad p_q = \min(k / C_q, 1)
@@ -318,7 +316,7 @@ class _Standard(_Ranks, reads=("counts",)):
         return {**super().faults(ranking), **_fractions(ranking)}
 
 
-class ZMeanRank(_Uncut, _Standard, name="z_mr", bounds=(float("-inf"), float("inf")), reads=("counts",)):
+class ZMeanRank(_Uncut, _Standard, name="z_mr", bounds=(float("-inf"), float("inf")), reads=("counts",), expected=True):
     r"""Standard deviations by which the mean rank is better than chance.
 
     .. math:: z = \frac{\sum_q \bigl(\frac{C_q + 1}{2} - r_q\bigr)}{\sqrt{\sum_q (C_q^2 - 1) / 12}}
@@ -345,7 +343,7 @@ class ZMeanRank(_Uncut, _Standard, name="z_mr", bounds=(float("-inf"), float("in
         return (number + 1) / 2 - counts.rank().reshape(-1, 1), (number * number - 1) / 12
 
 
-class ZMRR(_Uncut, _Standard, name="z_mrr", bounds=(float("-inf"), float("inf")), reads=("counts",)):
+class ZMRR(_Uncut, _Standard, name="z_mrr", bounds=(float("-inf"), float("inf")), reads=("counts",), expected=True):
     r"""Standard deviations by which the mean reciprocal rank is better than chance.
 
     .. math::
@@ -377,7 +375,7 @@ class ZMRR(_Uncut, _Standard, name="z_mrr", bounds=(float("-inf"), float("inf"))
         return counts.reciprocal() - first / number, torch.where(number > 1, spread, 0.0)
 
 
-class ZHitRate(_Standard, name="z_hits", bounds=(float("-inf"), float("inf")), reads=("counts",)):
+class ZHitRate(_Standard, name="z_hits", bounds=(float("-inf"), float("inf")), reads=("counts",), expected=True):
     r"""Standard deviations by which hits at k are better than chance.
 
     .. math:: z = \frac{\sum_q ([r_q \le k] - p_q)}{\sqrt{\sum_q p_q (1 - p_q)}}, \qquad p_q = \min(k / C_q, 1)
