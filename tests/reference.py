@@ -25,6 +25,7 @@ class Query:
     """What stands at each rank (None: no item does), the truth, and every item that could be ranked.
 
     Where the truth is a row of a matrix, it has so many `columns`, and an item that `gains` leaves out has gain 0.
+    `scores` are those of all items, where the list was made by them.
     """
 
     ranked: Sequence[int | None]
@@ -32,6 +33,7 @@ class Query:
     candidates: Collection[int]
     weight: float = 1.0
     columns: int = 0
+    scores: Sequence[float] = ()
 
 
 # Rankings and truth ------------------------------------------------------------------------------
@@ -68,7 +70,7 @@ def query_of_scores(
 ) -> Query:
     """The query of one row of scores; every item that is neither excluded nor scored -inf is a candidate."""
     ranked = rank_scores(scores, None, ties, excluded)
-    return Query(ranked, gains, ranked, weight)
+    return Query(ranked, gains, ranked, weight, scores=scores)
 
 
 def query_of_ids(
@@ -363,6 +365,13 @@ def intra_list_diversity(
     return total, len(pairs)
 
 
+def tie_rate(query: Query, k: int | None, min_relevance: float | None = None) -> Ratio:
+    """1 where the items on both sides of rank k have one score."""
+    around = query.ranked[k - 1 : k + 1] if k and query.scores else []
+    tied = len(around) == 2 and query.scores[around[0]] == query.scores[around[1]]
+    return float(tied), 1.0
+
+
 REFERENCE: dict[str, Callable[..., Ratio]] = {
     "precision": precision,
     "recall": recall,
@@ -384,6 +393,7 @@ REFERENCE: dict[str, Callable[..., Ratio]] = {
     "err": err,
     "judged": judged,
     "bpref": bpref,
+    "tie_rate": tie_rate,
     "value": value_at,
     "novelty": novelty,
     "arp": average_popularity,
@@ -408,6 +418,8 @@ def is_empty(name: str, query: Query, k: int | None, options: Mapping[str, Any])
         )
     if name == "fall_out":
         return fall_out(query, None, options.get("min_relevance"))[1] == 0
+    if name == "tie_rate":
+        return False
     if name == "judged":
         return not judged_items(query)
     if name == "err":

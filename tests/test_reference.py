@@ -46,6 +46,7 @@ OPTIONS: dict[str, dict[str, Sequence[Any]]] = {
     "err": {"max_grade": (3.0, 4.0)},
     "judged": {"denominator": ("retrieved", "k")},
     "bpref": {},
+    "tie_rate": {},
     "value": {
         "item_values": (None, REQUIRED["item_values"] - 0.25),  # some are worth nothing
         "gain": ("linear", "exp", "binary", TABLE),
@@ -275,7 +276,7 @@ def test_suite(empty: str, min_relevance: float | None, ties: str) -> None:
             assert (low.item(), high.item()) == pytest.approx(wanted, rel=1e-7, abs=1e-7), (key, k)
 
 
-OF_OTHERS = {"judged", "fall_out", *(name for name in OPTIONS if not RANKING[name].reads_truth)}
+OF_OTHERS = {"judged", "fall_out", "tie_rate", *(name for name in OPTIONS if not RANKING[name].reads_truth)}
 """Metrics by which a query is empty for want of something else."""
 
 

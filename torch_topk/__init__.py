@@ -4,7 +4,7 @@ from torch_topk import functional, metrics
 from torch_topk.classification import classification_report_at_k, precision_recall_fscore_at_k
 from torch_topk.inputs import InputError
 from torch_topk.kernels import rank_counts, topk
-from torch_topk.links import Chance, KnownTriples, LinkRanks, chance, evaluate_links
+from torch_topk.links import Chance, KnownTriples, LinkRanks, chance, estimate_ranks, evaluate_links
 from torch_topk.metric import TopKMetric, registry
 from torch_topk.metrics import (
     DCG,
@@ -45,6 +45,7 @@ from torch_topk.metrics import (
     Precision,
     Recall,
     RPrecision,
+    TieRate,
     TopKAccuracy,
     Value,
     ZHitRate,
@@ -114,6 +115,7 @@ __all__ = [
     "Recall",
     "Relevance",
     "Report",
+    "TieRate",
     "TopKAccuracy",
     "TopKMetric",
     "TopKMetrics",
@@ -124,6 +126,7 @@ __all__ = [
     "chance",
     "classification_report_at_k",
     "compare",
+    "estimate_ranks",
     "evaluate_links",
     "frequency_groups",
     "functional",

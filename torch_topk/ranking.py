@@ -220,6 +220,8 @@ class Ranking(Record):
         ids_of = None if items is None else _read_items(items, shape, queries, columns, device)
         relevance, counted, dropped = read_target(target, scores, ids_of, ignore_index)
         excluded = read_exclusions(exclude, shape, queries, None if items is not None else columns, device)
+        if relevance.self_ids is not None:
+            excluded.append(Relevance.from_ids(relevance.self_ids[:, None]))
 
         if non_finite == "last" and rows.is_floating_point():
             # Below every other number, yet above minus infinity: still a candidate, in the last place.
@@ -324,6 +326,8 @@ class Ranking(Record):
         lists = ranked.reshape(queries, length)
         relevance, counted, _ = read_target(target, ranked, None, ignore_index, lists_given=True)
         excluded = read_exclusions(exclude, shape, queries, relevance.width, device)
+        if relevance.self_ids is not None:
+            excluded.append(Relevance.from_ids(relevance.self_ids[:, None]))
         faults: dict[str, Tensor] = {}
         if validate != "off":
             stray = lists < 0
@@ -351,6 +355,56 @@ class Ranking(Record):
             faults=faults,
             validate=validate,
         )
+
+    @classmethod
+    def from_sampled(
+        cls,
+        positive: Array,
+        negatives: Array,
+        k: int | Sequence[int] | None,
+        *,
+        weights: Array | None = None,
+        ties: str = "expected",
+        non_finite: str = "error",
+        validate: str = "compute",
+    ) -> Ranking:
+        """Rank right answers among sampled wrong ones.
+
+        Metrics of a sample are not those of the catalogue, and may order systems differently (Krichene & Rendle, On
+        sampled metrics for item recommendation, 2020). With ``ties="expected"`` a right answer gains nothing from the
+        column that it stands in.
+
+        Args:
+            positive: ``(Q,)`` or ``(Q, P)``: the scores of the right answers.
+            negatives: ``(Q, M)``: the scores of wrong ones; minus infinity fills up a shorter sample.
+            k: The depth: the largest of several, or None for the whole list.
+            weights: ``(Q,)``: what each query counts.
+            ties: As in `from_scores`. Metrics are made with the same rule.
+            non_finite: As in `from_scores`.
+            validate: As in `from_scores`.
+
+        Raises:
+            TypeError, ValueError: For types and shapes that do not fit.
+            InputError: With ``validate="now"``, for faults in the data.
+
+        Example:
+            >>> ranking = Ranking.from_sampled(torch.tensor([0.5]), torch.tensor([[0.5, 0.2, 0.5]]), k=1)
+            >>> round(ranking.hits().item(), 4)
+            0.3333
+        """
+        right = as_tensor("positive", positive)
+        wrong = as_tensor("negatives", negatives, right.device)
+        if right.dim() == 1:
+            right = right[:, None]
+        if right.dim() != 2 or wrong.dim() != 2 or right.shape[0] != wrong.shape[0]:
+            raise ValueError(
+                f"positive must be (Q,) or (Q, P) and negatives (Q, M), but are {tuple(np.shape(positive))} and "
+                f"{tuple(wrong.shape)}."
+            )
+        scores = torch.cat([right, wrong.to(right.dtype)], dim=1)
+        truth = torch.zeros_like(scores, dtype=torch.bool)
+        truth[:, : right.shape[1]] = True
+        return cls.from_scores(scores, truth, k, weights=weights, ties=ties, non_finite=non_finite, validate=validate)
 
     @classmethod
     def from_flat(

@@ -31,8 +31,8 @@ _PAIRS = 512  # of them in a query, so that they take little memory
 class Relevance(ABC):
     """The relevant items of each query, and their gains (grades).
 
-    Make one with `from_dense`, `from_ids`, `from_labels`, `from_sparse` or `from_coo`, and take the rows of a
-    batch with ``relevance[rows]``. An item that is listed with gain 0 is judged and not relevant; one that is
+    Make one with `from_dense`, `from_ids`, `from_labels`, `from_sparse`, `from_coo` or `from_groups`, and take the rows
+    of a batch with ``relevance[rows]``. An item that is listed with gain 0 is judged and not relevant; one that is
     not listed has gain 0. Gains may be negative; they count as not relevant.
     """
 
@@ -41,6 +41,9 @@ class Relevance(ABC):
 
     labels: Tensor | None = None
     """``(Q, 1)``: the one relevant item of each query, where the truth was made from labels."""
+
+    self_ids: Tensor | None = None
+    """``(Q,)``: the item that each query is itself, which is no candidate."""
 
     @staticmethod
     def from_dense(gains: Array) -> Relevance:
@@ -137,6 +140,32 @@ class Relevance(ABC):
                 limits = f"0..{num_queries - 1} (num_queries={num_queries})"
                 raise ValueError(f"query must lie in {limits}, but one is {rows[stray][0]}.")
         return _Csr.build(rows, items, worth, num_queries, None)
+
+    @staticmethod
+    def from_groups(query_group: Array, item_group: Array, self_ids: Array | None = None) -> Relevance:
+        """Truth by groups: an item is relevant to the queries of its own group.
+
+        For metric learning, where a group is a class and each item queries the others; for captions of images, where it
+        is the image. Nothing of the size Q × N is made, but where scores are ranked by gain or truth is restricted to
+        candidates.
+
+        Args:
+            query_group: ``(Q,)`` integers: the group of each query.
+            item_group: ``(N,)`` integers: the group of each item.
+            self_ids: ``(Q,)``: the item that each query is itself, -1 for none: it is neither truth nor a candidate.
+
+        Example:
+            >>> classes = torch.tensor([5, 5, 8])
+            >>> Relevance.from_groups(classes, classes, self_ids=torch.arange(3)).num_relevant().tolist()
+            [1, 1, 0]
+        """
+        queries = require_integer("query_group", as_tensor("query_group", query_group))
+        items = require_integer("item_group", as_tensor("item_group", item_group, queries.device))
+        own = None if self_ids is None else require_integer("self_ids", as_tensor("self_ids", self_ids, queries.device))
+        if queries.dim() != 1 or items.dim() != 1 or (own is not None and own.shape != queries.shape):
+            shapes = [tuple(part.shape) for part in (queries, items, own) if part is not None]
+            raise ValueError(f"query_group must be (Q,), item_group (N,) and self_ids (Q,), but have shapes {shapes}.")
+        return _Groups(queries, items, own)
 
     @staticmethod
     def of_rows(query: Tensor, gains: Tensor, num_queries: int) -> Relevance:
@@ -390,6 +419,116 @@ class _Dense(Relevance):
         if not self.gains.is_floating_point():
             return None
         return (~self.gains.sum(1, dtype=sum_dtype(self.device)).isfinite()).sum()
+
+
+class _Groups(Relevance):
+    """Groups of queries and of items: relevant is what is of one group."""
+
+    def __init__(
+        self, query_group: Tensor, item_group: Tensor, self_ids: Tensor | None, kept: Tensor | None = None
+    ) -> None:
+        self.query_group, self.item_group, self.self_ids, self.kept = query_group, item_group, self_ids, kept
+        self.width = item_group.shape[0]
+
+    @property
+    def num_queries(self) -> int:
+        return self.query_group.shape[0]
+
+    def __getitem__(self, rows: Rows) -> Relevance:
+        index = _row_index(rows, self.device)
+        own = None if self.self_ids is None else self.self_ids[index]
+        return _Groups(self.query_group[index], self.item_group, own, self.kept)
+
+    @property
+    def device(self) -> torch.device:
+        return self.query_group.device
+
+    def contains(self, ids: Tensor) -> Tensor:
+        if self.item_group.shape[0] == 0:
+            return torch.zeros_like(ids, dtype=torch.bool)
+        places, inside = _lookup(self.item_group, ids)
+        found = (self.item_group[places] == self.query_group[:, None]) & inside
+        if self.kept is not None:
+            found &= self.kept[places]
+        return found if self.self_ids is None else found & (ids != self.self_ids[:, None])
+
+    def gains_of(self, ids: Tensor) -> Tensor:
+        return self.contains(ids)
+
+    def judged(self, ids: Tensor) -> Tensor:
+        return (ids >= 0) & (ids < self.item_group.shape[0])
+
+    def num_relevant(self, min_relevance: float | None = None) -> Tensor:
+        if min_relevance is not None and min_relevance > 1:
+            return torch.zeros_like(self.query_group)
+        groups = self.item_group if self.kept is None else self.item_group.masked_fill(~self.kept, _NO_ITEM)
+        count = _count_equal(groups, self.query_group)
+        if self.self_ids is None:
+            return count
+        everywhere = _Groups(self.query_group, self.item_group, None, self.kept)
+        return count - everywhere.contains(self.self_ids[:, None])[:, 0].long()
+
+    def num_refused(self, min_relevance: float | None = None) -> Tensor:
+        own = 0 if self.self_ids is None else self.judged(self.self_ids)
+        return self.item_group.shape[0] - own - self.num_relevant(min_relevance)
+
+    def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:
+        if min_relevance is not None and min_relevance > 1:
+            return
+        times = _count_equal(self.query_group.masked_fill(~counted, _NO_ITEM), self.item_group)
+        into += times if self.kept is None else times * self.kept
+        if self.self_ids is not None:
+            everywhere = _Groups(self.query_group, self.item_group, None, self.kept)
+            own = everywhere.contains(self.self_ids[:, None])[:, 0] & counted
+            into.scatter_add_(0, self.self_ids.clamp(min=0), -own.long())
+
+    def best_gains(self, k: int | None, gain: Gain) -> Tensor:
+        items = self.item_group.shape[0]
+        if gain.items is None:
+            return _ones_first(self.num_relevant(), items if k is None else min(k, items), gain)
+        return _Dense(self.listed(items)).best_gains(k, gain)
+
+    def to(self, device: torch.device | str) -> Relevance:
+        parts = (self.query_group, self.item_group, self.self_ids, self.kept)
+        query_group, item_group, own, kept = (None if part is None else part.to(device) for part in parts)
+        assert query_group is not None  # noqa: S101 - none of these two is
+        assert item_group is not None  # noqa: S101
+        return _Groups(query_group, item_group, own, kept)
+
+    @property
+    def longest(self) -> int | None:
+        return None
+
+    def padded(self, num_items: int) -> Tensor:
+        raise TypeError(f"Groups of {num_items} items have no lists.")
+
+    def listed(self, num_items: int) -> Tensor:
+        if num_items != self.width:
+            raise ValueError(f"Relevance of {self.width} items cannot be laid over {num_items} items.")
+        return self.contains(torch.arange(num_items, device=self.device).expand(self.num_queries, -1))
+
+    def among(self, scores: Tensor) -> Relevance:
+        return _Dense(self.listed(scores.shape[1])).among(scores)
+
+    def keep(self, item_mask: Array) -> Relevance:
+        mask = _item_mask(item_mask, self.device)[: self.width]
+        mask = torch.nn.functional.pad(mask, (0, self.item_group.shape[0] - mask.shape[0]))
+        kept = mask if self.kept is None else mask & self.kept
+        return _Groups(self.query_group, self.item_group, self.self_ids, kept)
+
+    def num_faulty(self, num_items: int | None) -> Tensor:
+        if self.self_ids is None:
+            return torch.zeros((), dtype=torch.int64, device=self.device)
+        return ((self.self_ids < -1) | (self.self_ids >= (num_items or self.item_group.shape[0]))).sum()
+
+    def infinite_gains(self) -> Tensor | None:
+        return None
+
+
+def _count_equal(values: Tensor, sought: Tensor) -> Tensor:
+    """How many of some numbers ``(N,)`` are equal to each that is sought ``(Q,)``."""
+    ordered = values.sort().values
+    return torch.searchsorted(ordered, sought, right=True) - torch.searchsorted(ordered, sought)
 
 
 def _ones_first(count: Tensor, width: int, gain: Gain) -> Tensor:

@@ -24,7 +24,7 @@ from torch_topk.metrics.catalog import (
     Value,
 )
 from torch_topk.metrics.graded import DCG, ERR, NDCG
-from torch_topk.metrics.judged import Bpref, Judged
+from torch_topk.metrics.judged import Bpref, Judged, TieRate
 from torch_topk.metrics.labels import (
     LabelCoverage,
     LabelFBeta,
@@ -87,6 +87,7 @@ __all__ = [
     "Precision",
     "RPrecision",
     "Recall",
+    "TieRate",
     "TopKAccuracy",
     "Value",
     "ZHitRate",

@@ -1,4 +1,4 @@
-"""Metrics of judgments: what a pool of assessed items says of the first k, and what it leaves open."""
+"""What the first k leave open: items that nobody has judged, and places that equal scores contest."""
 
 from __future__ import annotations
 
@@ -95,3 +95,35 @@ class Bpref(TopKMetric, name="bpref", whole=True):
         above = refused.cumsum(1).minimum(relevant)
         most = ranking.num_refused(level).minimum(relevant).clamp(min=1)
         return ranking.sum_at(hits * (1 - above / most), self.cutoffs) / relevant.clamp(min=1)
+
+
+class TieRate(TopKMetric, name="tie_rate", higher_is_better=False, expected=True):
+    r"""Share of the queries whose first k hang on the order of equal scores.
+
+    .. math:: \mathrm{TieRate}@k = [s_k = s_{k+1}]
+
+    With s the scores in descending order. Half precision and counts make ties common: where this is not near 0, say how
+    they are broken, or average over their orders with ``ties="expected"``.
+
+    Args:
+        k: The cut-off, several, or None for the whole list, which hangs on nothing.
+        kwargs: See `Policies`. No truth is read.
+
+    Returns:
+        Values in [0, 1], lower is better: a scalar for an int k, ``(len(k),)`` for several. Lists whose order was given
+        have no ties.
+
+    Example:
+        >>> metric = TieRate(k=[1, 2])
+        >>> metric.update(torch.tensor([[0.9, 0.5, 0.5], [0.9, 0.9, 0.1]]))
+        >>> metric.compute().tolist()
+        [0.5, 0.5]
+    """
+
+    reads_truth = False
+
+    def is_empty(self, ranking: Ranking) -> Tensor:
+        return ranking.weights[:, None] < 0
+
+    def per_query(self, ranking: Ranking) -> Tensor:
+        return ranking.tied_at(self.cutoffs).to(ranking.weights.dtype)
