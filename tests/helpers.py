@@ -72,6 +72,8 @@ def show(value: object) -> str:
 
 def go_together(options: Mapping[str, Any]) -> bool:
     """Whether a metric can be made with some options: items are worth their own, or what their grades are."""
+    if options.get("ideal") == "k":
+        return bool(options["gain"] == "binary")
     return options.get("item_values") is None or options["gain"] == "linear"
 
 

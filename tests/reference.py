@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -211,6 +210,8 @@ def ndcg(
     """DCG over that of the best list of k: of all items of the truth, or of those among the candidates."""
     pool = [value for item, value in query.gains.items() if ideal == "relevant" or item in query.candidates]
     best = sorted((gain_of(value, gain, min_relevance) for value in pool), reverse=True)[:k]
+    if ideal == "k":
+        best = [1.0] * length(query, k)
     return dcg(query, k, min_relevance, gain)[0], discounted(best)
 
 
@@ -409,22 +410,20 @@ EMPTY_VALUES: dict[str, float | None] = {"zero": 0.0, "one": 1.0, "nan": math.na
 
 def is_empty(name: str, query: Query, k: int | None, options: Mapping[str, Any]) -> bool:
     """Whether the query has nothing to find: no relevant item; of worths an ideal of 0; of what is shown, no item."""
-    if name in {"novelty", "arp", "ild"}:
-        return not shown_items(query, k)
-    if name in {"dcg", "ndcg", "value"}:
-        ideal = ndcg if name != "value" else partial(value_at, normalized=True)
-        return (
-            ideal(query, None, **{option: value for option, value in options.items() if option != "normalized"})[1] == 0
-        )
-    if name == "fall_out":
-        return fall_out(query, None, options.get("min_relevance"))[1] == 0
-    if name == "tie_rate":
-        return False
-    if name == "judged":
-        return not judged_items(query)
-    if name == "err":
-        return not relevant_items(query, None)
-    return not relevant_items(query, options.get("min_relevance"))
+    level = options.get("min_relevance")
+    worths = {option: options[option] for option in ("gain", "item_values", "min_relevance") if option in options}
+    nothing: dict[str, Callable[[], bool]] = {
+        **dict.fromkeys(("novelty", "arp", "ild"), lambda: not shown_items(query, k)),
+        "dcg": lambda: ndcg(query, None, **worths)[1] == 0,
+        "ndcg": lambda: ndcg(query, None, **worths, ideal=pool)[1] == 0,
+        "value": lambda: value_at(query, None, **worths, normalized=True)[1] == 0,
+        "fall_out": lambda: fall_out(query, None, level)[1] == 0,
+        "tie_rate": lambda: False,
+        "judged": lambda: not judged_items(query),
+        "err": lambda: not relevant_items(query, None),
+    }
+    pool = "candidates" if options.get("ideal") == "candidates" else "relevant"
+    return nothing[name]() if name in nothing else not relevant_items(query, level)
 
 
 def value(name: str, query: Query, k: int | None, empty: str = "zero", **options: Any) -> float | None:

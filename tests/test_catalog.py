@@ -12,7 +12,6 @@ import torch
 from test_distributed import Workers
 from test_no_host_reads import trap
 from torch import Tensor
-from torch_geometric import metrics as pyg
 
 import torch_topk as tt
 from torch_topk.metrics import catalog
@@ -51,29 +50,30 @@ def fed(metric: tt.TopKMetric, *batches: Tensor) -> tt.TopKMetric:
 
 
 def lists_of(*rows: Sequence[int]) -> tt.Ranking:
-    return tt.Ranking.from_ids(torch.tensor(rows), tt.Relevance.from_ids(torch.full((len(rows), 1), -1)))
+    return tt.Ranking.from_ids(
+        torch.tensor([[*row] for row in rows]), tt.Relevance.from_ids(torch.full((len(rows), 1), -1))
+    )
 
 
 # Beside others ----------------------------------------------------------------------------------------
 
 
-PEERS: dict[str, Callable[[int], Any]] = {
-    "arp": lambda k: pyg.LinkPredAveragePopularity(k, COUNTS),
-    "ild": lambda k: pyg.LinkPredDiversity(k, GENRES),
-    "coverage": lambda k: pyg.LinkPredCoverage(k, ITEMS),
-    "personalization": lambda k: pyg.LinkPredPersonalization(k, max_src_nodes=None),
-}
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_pyg() -> None:
+    from torch_geometric import metrics as pyg
 
-
-@pytest.mark.parametrize("name", PEERS)
-def test_pyg(name: str) -> None:
+    peers: dict[str, list[Any]] = {
+        "arp": [pyg.LinkPredAveragePopularity(k, COUNTS) for k in K],
+        "ild": [pyg.LinkPredDiversity(k, GENRES) for k in K],
+        "coverage": [pyg.LinkPredCoverage(k, ITEMS) for k in K],
+        "personalization": [pyg.LinkPredPersonalization(k, max_src_nodes=None) for k in K],
+    }
     batches = scores().split(11)
-    found = fed(MAKERS[name](k=K), *batches).compute()
-    peers = [PEERS[name](k) for k in K]
-    for batch, peer in itertools.product(batches, peers):
-        top = batch.topk(10).indices
-        peer.update(top, torch.zeros(2, 1, dtype=torch.long))
-    assert found.tolist() == pytest.approx([peer.compute().item() for peer in peers], rel=1e-5)
+    for batch, peer in itertools.product(batches, itertools.chain(*peers.values())):
+        peer.update(batch.topk(10).indices, torch.zeros(2, 1, dtype=torch.long))
+    for name, each in peers.items():
+        found = fed(MAKERS[name](k=K), *batches).compute()
+        assert found.tolist() == pytest.approx([peer.compute().item() for peer in each], rel=1e-5), name
 
 
 def test_the_examples_of_rectools() -> None:
@@ -172,6 +172,7 @@ def test_states_add_up(name: str) -> None:
     close(parts[0].compute(), whole.compute())
     counted = torch.arange(30) < 11
     close(with_weights(MAKERS[name](k=K), counted).compute(), fed(MAKERS[name](k=K), scores()[:11]).compute())
+    assert with_weights(MAKERS[name](k=K), counted & ~counted).compute().isnan().all()
     metric = MAKERS[name](k=K)
     assert torch.equal(metric(scores()[:11]), fed(MAKERS[name](k=K), scores()[:11]).compute())
     close(fed(metric, scores()[11:]).compute(), whole.compute())
@@ -206,13 +207,22 @@ def test_updates_read_nothing_from_the_device(name: str, device: str) -> None:
     assert metric.compute().device.type == device
 
 
+@pytest.mark.parametrize("name", ["novelty", "arp", "ild", "value"])
+def test_numbers_of_items_are_where_the_metric_is(name: str) -> None:
+    """A first update that copied them would wait for the device."""
+    make = {**MAKERS, "value": partial(tt.Value, item_values=COUNTS)}[name]
+    for moved in (make(k=2).to("meta"), tt.TopKMetrics([make(k=2)]).to("meta").named[0][1]):
+        table = moved.item_values if name == "value" else moved._table
+        assert torch.device("meta") in table._on
+
+
 def test_a_suite_of_means_and_of_runs() -> None:
     suite = tt.TopKMetrics(
         {name: make(k=[2, 5]) for name, make in MAKERS.items()}, slices={"half": 2}, collect=True, bootstrap=20
     )
     suite.update(scores(), groups={"half": torch.arange(30) % 2})
     values, intervals = suite.compute(), suite.intervals()
-    assert values["ild@5/half/1"] == fed(MAKERS["ild"](k=5), scores()[1::2]).compute()
+    assert values["ild@5/half/1"].item() == pytest.approx(fed(MAKERS["ild"](k=5), scores()[1::2]).compute().item())
     assert not any("/" in key and key.startswith(PER_RUN) for key in values)
     assert suite.collected().names == tuple(f"{name}@{k}" for name in MAKERS if name not in PER_RUN for k in (2, 5))
     for name in MAKERS:
@@ -276,10 +286,9 @@ def test_margins_of_items_and_amounts_in_the_truth() -> None:
     share = tt.Value(k=1, item_values=margins, normalized=True)
     share.update(ranked.repeat(9, 1), bought.repeat(9, 1))
     assert share.compute().item() == pytest.approx(2 / 7.5)
-    for _ in range(9):
-        share.update(ranked, torch.tensor([[1, 0, 0]]))
-    low, high = share.intervals()
-    assert low < share.compute() < high < 1
+    share.update(ranked.repeat(99, 1), torch.tensor([[1, 0, 0]] * 99))
+    low, high = share.intervals(0.9999)
+    assert low < share.compute() < high == 1
 
 
 # Distances --------------------------------------------------------------------------------------------
@@ -299,8 +308,15 @@ def test_small_distances_between_long_vectors() -> None:
     vectors = 1e8 + torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
     found = tt.functional.ild(lists_of([0, 1, 2]), k=3, embeddings=vectors, distance="sqeuclidean")
     assert found.tolist() == [(1 + 4 + 5) / 3]
-    same = tt.functional.ild(lists_of([0, 1, 2]), k=3, embeddings=torch.full((3, 7), 0.1))
-    assert 0 <= same.item() < 1e-15
+    found = tt.functional.ild(lists_of([1, -1, 2]), k=[2, 3], embeddings=vectors, distance="sqeuclidean")
+    assert found.tolist() == [[0, 5]]
+    for width in range(1, 12):  # of which some round to below 0
+        same = tt.functional.ild(lists_of(range(6)), k=6, embeddings=torch.full((6, width), 0.1))
+        assert 0 <= same.item() < 1e-15
+    opposite = tt.IntraListDiversity(k=2, embeddings=torch.tensor([[1.0], [-1.0], [1.0]]))
+    opposite.update(lists_of([0, 1], [1, 0], [2, 1], [1, 2], [0, 2]))
+    low, high = opposite.intervals()
+    assert low < opposite.compute() < high == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.uint8, torch.bool], ids=str)

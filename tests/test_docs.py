@@ -94,4 +94,5 @@ def test_the_page_of_metrics_is_what_the_classes_say(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     import build
 
-    assert build.PAGE.read_text(encoding="utf-8") == build.page(), "run python docs/build.py"
+    for name, write in build.PAGES.items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == write(), "run python docs/build.py"

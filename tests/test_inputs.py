@@ -195,3 +195,22 @@ def test_groups_that_are_refused() -> None:
     stray = tt.Relevance.from_groups(torch.zeros(2).long(), torch.zeros(3).long(), torch.tensor([0, 7]))
     with pytest.raises(tt.InputError, match="1 query has"):
         tt.Ranking.from_scores(torch.rand(2, 3), stray, 2, validate="now")
+
+
+# Lists of uneven lengths -------------------------------------------------------------------------------
+
+
+def test_nested_tensors() -> None:
+    lists = torch.nested.nested_tensor_from_jagged(torch.tensor([3, 1, 2, 0]), torch.tensor([0, 2, 2, 4]))
+    gains = torch.nested.nested_tensor_from_jagged(torch.tensor([2.0, 1, 1, 3]), torch.tensor([0, 2, 2, 4]))
+    padded, worth = torch.tensor([[3, 1], [-1, -1], [2, 0]]), torch.tensor([[2.0, 1], [0, 0], [1, 3]])
+    scores = torch.rand(3, 5, generator=torch.Generator().manual_seed(0))
+    for nested, plain in (
+        (tt.Relevance.from_ids(lists), tt.Relevance.from_ids(padded)),
+        (tt.Relevance.from_ids(lists, gains), tt.Relevance.from_ids(padded, worth)),
+    ):
+        torch.testing.assert_close(values(scores, nested), values(scores, plain))
+    truth = torch.tensor([1, 0, 2])
+    assert tt.Ranking.from_ids(lists, truth).ids.tolist() == padded.tolist()
+    layout = torch.nested.nested_tensor([torch.tensor([4]), torch.tensor([2, 1])])
+    assert tt.Relevance.from_ids(layout).num_relevant().tolist() == [1, 2]

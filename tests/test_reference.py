@@ -34,7 +34,7 @@ OPTIONS: dict[str, dict[str, Sequence[Any]]] = {
     "full_recall": {},
     "mrr": {},
     "map": {"denominator": ("capped", "relevant", "hits", "k")},
-    "ndcg": {"gain": ("linear", "exp", "binary", TABLE), "ideal": ("relevant", "candidates")},
+    "ndcg": {"gain": ("linear", "exp", "binary", TABLE), "ideal": ("relevant", "candidates", "k")},
     "dcg": {"gain": ("linear", "exp", "binary", TABLE)},
     "top_k_accuracy": {},
     "psp": {"propensities": (PROPENSITIES,), "average": ("micro", "macro")},

@@ -2,6 +2,7 @@
 
 from torch_topk import functional, metrics
 from torch_topk.classification import classification_report_at_k, precision_recall_fscore_at_k
+from torch_topk.evaluation import evaluate
 from torch_topk.inputs import InputError
 from torch_topk.kernels import rank_counts, topk
 from torch_topk.links import Chance, KnownTriples, LinkRanks, chance, estimate_ranks, evaluate_links
@@ -54,6 +55,7 @@ from torch_topk.metrics import (
     propensities,
 )
 from torch_topk.packed import Policies
+from torch_topk.presets import Preset, presets
 from torch_topk.ranking import Ranking
 from torch_topk.ranks import RankCounts
 from torch_topk.relevance import Relevance
@@ -108,6 +110,7 @@ __all__ = [
     "Personalization",
     "Policies",
     "Precision",
+    "Preset",
     "QueryValues",
     "RPrecision",
     "RankCounts",
@@ -127,12 +130,14 @@ __all__ = [
     "classification_report_at_k",
     "compare",
     "estimate_ranks",
+    "evaluate",
     "evaluate_links",
     "frequency_groups",
     "functional",
     "merge_topk",
     "metrics",
     "precision_recall_fscore_at_k",
+    "presets",
     "propensities",
     "rank_counts",
     "registry",

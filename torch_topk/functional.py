@@ -1,6 +1,6 @@
 """The stateless twins: each metric as a function of a batch, which gives each query's own value.
 
-Every metric of the registry has one here under its names, with its options:
+Every metric of the registry that has a value of a query has one here under its names, with its options:
 ``ndcg(scores, target, k=10, gain="exp")``. They compile to one graph (but for a mapping as gain, and numbers of
 items), which serves every batch size; nothing can be raised from it, so faults in the data go unnoticed there.
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import torch_topk.metrics  # noqa: F401 - fills the registry
-from torch_topk.gain import ItemValues
+from torch_topk.gain import ItemValues, ItemVectors
 from torch_topk.inputs import raise_faults
 from torch_topk.metric import TopKMetric, find, options_of, registry
 
@@ -51,7 +51,11 @@ _numbers = count()
 def _define(cls: type[TopKMetric], k: Any, options: dict[str, Any]) -> str:
     """Make the metric if it is new, and return the name of the attribute that holds it."""
     cutoffs = k.tolist() if hasattr(k, "tolist") else k  # a long array shows but its ends
-    options = {name: ItemValues(name, value) if getattr(value, "ndim", 0) else value for name, value in options.items()}
+    tables: dict[int, Callable[..., Any]] = {1: ItemValues, 2: ItemVectors}
+    options = {
+        name: tables[value.ndim](name, value) if getattr(value, "ndim", 0) in tables else value
+        for name, value in options.items()
+    }
     key = cls, f"{cutoffs!r} {sorted(options.items())!r}"
     if key not in _names:
         if "dataset_size" in options:
@@ -101,10 +105,16 @@ def _twin(cls: type[TopKMetric]) -> Callable[..., Tensor]:
 
 def __getattr__(name: str) -> Callable[..., Tensor]:
     try:
-        return _twin(find(name))
+        cls = find(name)
     except ValueError as error:
         raise AttributeError(f"torch_topk.functional has no {name!r}: {error}") from error
+    if cls.per_run:
+        raise AttributeError(
+            f"torch_topk.functional has no {name!r}: it is of all lists together, and of one query there is no value. "
+            f"Use {cls.__name__}."
+        )
+    return _twin(cls)
 
 
 def __dir__() -> list[str]:
-    return sorted(registry)
+    return sorted(name for name, cls in registry.items() if not cls.per_run)

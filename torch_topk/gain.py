@@ -19,45 +19,70 @@ def is_relevant(gains: Tensor, min_relevance: float | None) -> Tensor:
     return gains > 0 if min_relevance is None else gains >= min_relevance
 
 
-class ItemValues:
-    """A number of at least 0 for each item, 0 .. N - 1: what it is worth to whoever it is relevant to.
+class ItemTable:
+    """Numbers of items, 0 .. N - 1, ``(N, ...)``, of which a copy is kept on each device it is asked for on.
 
-    Two that hold the same numbers are equal, have one name, and share tables. A copy is kept on each device it is
-    asked for on.
+    Two that hold the same numbers are equal, have one name, and share tables.
     """
 
-    def __init__(self, name: str, values: Array) -> None:
-        numbers = as_tensor(name, values).cpu()
-        if numbers.dim() != 1 or numbers.is_complex() or not numbers.shape[0]:
-            raise ValueError(f"{name} must be a number an item, (N,), but is {numbers.dtype} {tuple(numbers.shape)}.")
-        numbers = numbers.double().clone()
-        if not bool(((numbers >= 0) & numbers.isfinite()).all()):
-            raise ValueError(f"{name} must be finite numbers of at least 0, but one is {_worst(numbers)}.")
-        self._name = blake2b(numbers.numpy().tobytes(), digest_size=8).hexdigest()
-        self._on = {numbers.device: numbers}
+    def __init__(self, numbers: Tensor) -> None:
+        kept = numbers.cpu().clone(memory_format=torch.contiguous_format)
+        content = f"{kept.dtype}{tuple(kept.shape)}".encode() + kept.numpy().tobytes()
+        self._name = blake2b(content, digest_size=8).hexdigest()
+        self._on = {kept.device: kept}
 
     def __len__(self) -> int:
         return self._on[torch.device("cpu")].shape[0]
 
     def on(self, device: torch.device) -> Tensor:
-        """The numbers on a device, ``(N,)``."""
+        """The numbers on a device, ``(N, ...)``."""
         if device not in self._on:
-            self._on[device] = self._on[torch.device("cpu")].to(device, sum_dtype(device))
+            kept = self._on[torch.device("cpu")]
+            self._on[device] = kept.to(device, sum_dtype(device) if kept.dtype == torch.float64 else kept.dtype)
         return self._on[device]
 
     def of(self, ids: Tensor) -> Tensor:
-        """The number of each item, of the shape of ids; 0 for an id that is none."""
+        """The numbers of each item, ``(*ids.shape, ...)``; 0 for an id that is none."""
         values = self.on(ids.device)
-        return values[ids.clamp(0, values.shape[0] - 1)].masked_fill((ids < 0) | (ids >= values.shape[0]), 0)
+        stray = ((ids < 0) | (ids >= values.shape[0])).view(*ids.shape, *[1] * (values.dim() - 1))
+        return values[ids.clamp(0, values.shape[0] - 1)].masked_fill(stray, 0)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ItemValues) and self._name == other._name
+        return isinstance(other, ItemTable) and self._name == other._name
 
     def __hash__(self) -> int:
         return hash(self._name)
 
     def __repr__(self) -> str:
         return f"<{len(self)} numbers {self._name}>"
+
+
+class ItemValues(ItemTable):
+    """A number of at least 0 for each item: what it is worth to whoever it is relevant to, or how often it was seen."""
+
+    def __init__(self, name: str, values: Array) -> None:
+        numbers = as_tensor(name, values).cpu()
+        if numbers.dim() != 1 or numbers.is_complex() or not numbers.shape[0]:
+            raise ValueError(f"{name} must be a number an item, (N,), but is {numbers.dtype} {tuple(numbers.shape)}.")
+        numbers = numbers.double()
+        if not bool(((numbers >= 0) & numbers.isfinite()).all()):
+            raise ValueError(f"{name} must be finite numbers of at least 0, but one is {_worst(numbers)}.")
+        super().__init__(numbers)
+
+
+class ItemVectors(ItemTable):
+    """A vector for each item, such as an embedding; kept in its own type."""
+
+    def __init__(self, name: str, vectors: Array) -> None:
+        numbers = as_tensor(name, vectors)
+        if numbers.dim() != 2 or numbers.is_complex() or 0 in numbers.shape:
+            raise ValueError(f"{name} must be a vector an item, (N, D), but is {numbers.dtype} {tuple(numbers.shape)}.")
+        numbers = numbers if numbers.dtype in {torch.float16, torch.float32, torch.float64} else numbers.float()
+        broken = int((~numbers.isfinite()).any(1).sum())
+        if broken:
+            rows = f"{broken} {'row is' if broken == 1 else 'rows are'}"
+            raise ValueError(f"{name} must be finite numbers, but {rows} not.")
+        super().__init__(numbers)
 
 
 def _worst(numbers: Tensor) -> float:

@@ -122,6 +122,20 @@ def as_tensor(name: str, value: object, device: torch.device | None = None) -> T
     raise TypeError(f"{name} must be a tensor or a NumPy array, but is of type {type(value).__name__}.{hint}")
 
 
+def unravel(lists: Any, padding: float) -> Any:
+    """Lists of uneven lengths, a nested tensor, as padded ones; anything else as it is."""
+    if not isinstance(lists, Tensor) or not lists.is_nested:
+        return lists
+    if lists.layout != torch.jagged:
+        return lists.to_padded_tensor(padding)
+    values, offsets = lists.values(), lists.offsets()  # whose own way to pad would trace itself first
+    lengths = offsets.diff()
+    row = torch.arange(len(lengths), device=values.device).repeat_interleave(lengths)
+    padded = values.new_full((len(lengths), int(lengths.max()) if len(lengths) else 0), padding)
+    padded[row, torch.arange(len(row), device=values.device) - offsets[row]] = values
+    return padded
+
+
 def as_array(values: Any) -> NDArray[Any]:
     """A list of ids or names as an array; of none, NumPy would make floating-point numbers."""
     array = np.asarray(values)

@@ -161,7 +161,7 @@ class TopKMetric(PackedMetric):
         """
         num, den = self._means(ranking)
         values = torch.where(ranking.weights[:, None] > 0, self.read(num, den), torch.nan)
-        return values.view(ranking.shape) if self._one else values.view(*ranking.shape, -1)
+        return values.view(ranking.shape) if self._one else values.view(*ranking.shape, len(self.cutoffs))
 
     def _present(self, values: Tensor) -> Any:
         return values[0] if self._one else values

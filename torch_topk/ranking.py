@@ -28,6 +28,7 @@ from torch_topk.inputs import (
     read_choice,
     read_cutoffs,
     require_integer,
+    unravel,
 )
 from torch_topk.kernels import lowest, orderable, rank_counts, reads_little, sum_dtype, topk
 from torch_topk.relevance import Relevance, read_sparse
@@ -294,7 +295,7 @@ class Ranking(Record):
         """Take lists that are ranked already: what a search engine returned, best first.
 
         Args:
-            ranked: ``(..., L)`` integer item ids, best first, padded.
+            ranked: ``(..., L)`` integer item ids, best first, padded; or a nested tensor of lists.
             target: The truth: a `Relevance`, labels of one dimension fewer, a bool or floating-point matrix of gains
                 ``(..., N)`` over all items, or a sparse matrix. Lists of relevant ids go through
                 `Relevance.from_ids`.
@@ -318,7 +319,7 @@ class Ranking(Record):
         """
         _read_choices(duplicates=duplicates, validate=validate)
         depth = _depth(k)
-        ranked = require_integer("ranked", as_tensor("ranked", ranked))
+        ranked = require_integer("ranked", as_tensor("ranked", unravel(ranked, padding)))
         if ranked.dim() == 0:
             raise ValueError("ranked must be (..., L), lists of item ids, but got a 0-dimensional tensor.")
         shape, length, device = tuple(ranked.shape[:-1]), ranked.shape[-1], ranked.device

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torch_topk.gain import Gain, is_relevant
-from torch_topk.inputs import Array, as_tensor, require_integer
+from torch_topk.inputs import Array, as_tensor, require_integer, unravel
 from torch_topk.kernels import count_columns, count_true, lowest, may_branch, orderable, sum_dtype
 
 Rows: TypeAlias = slice | Sequence[int] | Array
@@ -67,7 +67,8 @@ class Relevance(ABC):
 
         Args:
             ids: ``(..., R)`` integer item ids, in any order. An id that stands twice in a list counts once,
-                with its largest gain.
+                with its largest gain. Lists of uneven lengths may come as a nested tensor, which values and offsets
+                make by `torch.nested.nested_tensor_from_jagged`.
             gains: The same shape: what each item is worth; 1 where it is left out.
             padding: The id that stands for nothing.
 
@@ -76,10 +77,10 @@ class Relevance(ABC):
             >>> truth.num_relevant().tolist()
             [2, 1]
         """
-        lists = require_integer("ids", as_tensor("ids", ids))
+        lists = require_integer("ids", as_tensor("ids", unravel(ids, padding)))
         if lists.dim() == 0:
             raise ValueError("ids must be (..., R), lists of item ids, but got a 0-dimensional tensor.")
-        worth = None if gains is None else _read_gains(gains, lists.device)
+        worth = None if gains is None else _read_gains(unravel(gains, 0), lists.device)
         if worth is not None and worth.shape != lists.shape:
             raise ValueError(f"gains must have the shape of ids, {tuple(lists.shape)}, but have {tuple(worth.shape)}.")
         lists = lists.reshape(prod(lists.shape[:-1]), lists.shape[-1])

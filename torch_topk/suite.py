@@ -22,6 +22,7 @@ from typing_extensions import Unpack, override
 from torch_topk.inputs import COUNT_TIES, FAULTS, nearest
 from torch_topk.metric import TopKMetric, find, parse
 from torch_topk.packed import POLICY_NAMES, Batch, PackedMetric, Policies, PolicyOptions, split_policies
+from torch_topk.presets import presets
 from torch_topk.ranking import Ranking
 from torch_topk.resampling import Resampler, read_ids
 from torch_topk.slices import Slices
@@ -89,6 +90,8 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         collect: Whether to keep each query's values, on the host: see `collected`.
         slices: Groups of queries to report beside all: ``{"segment": ["new", "loyal"]}``, or how many groups there are.
             ``update(..., groups={"segment": ...})`` takes the group of each query, a number or a name, -1 for none.
+        preset: The system whose conventions hold where nothing else is asked for: see `presets`, each of which prints
+            what it stands for.
         kwargs: The fields of `Policies`, defaults for every metric made by name, and torchmetrics' own arguments.
 
     Attributes:
@@ -118,14 +121,20 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         stream: int = 0,
         collect: bool = False,
         slices: Mapping[str, int | Sequence[Any]] | None = None,
+        preset: str | None = None,
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
         own = [name for name in inspect.signature(TopKMetrics).parameters if name != "kwargs"]
         options, others = split_policies(kwargs, type(self).__name__, own)
-        read = _read_metrics(metrics, k, options)
+        if preset is not None and preset not in presets:
+            raise ValueError(f"{preset!r} is no preset.{nearest(preset, presets)} Known are {', '.join(presets)}.")
+        self.preset = None if preset is None else presets[preset]
+        own_options = {} if self.preset is None else self.preset.metrics
+        options = {**({} if self.preset is None else self.preset.policies), **options}
+        read = _read_metrics(metrics, k, options, own_options)
         if "ties" not in options and any("ranking" not in metric.reads for _, metric in read):
             options["ties"] = "realistic"  # of any that reads counts, all do
-            read = _read_metrics(metrics, k, options)
+            read = _read_metrics(metrics, k, options, own_options)
         policies = Policies(**options)
         for name, text in (("prefix", prefix), ("postfix", postfix), ("at", at)):
             if not isinstance(text, str):
@@ -632,23 +641,25 @@ class _View(Metric):
 
 
 def _read_metrics(
-    metrics: Any, k: int | Sequence[int] | None, options: Mapping[str, Any]
+    metrics: Any, k: int | Sequence[int] | None, options: Mapping[str, Any], own: Mapping[str, Any]
 ) -> list[tuple[str, TopKMetric]]:
     """The metrics and the names their keys begin with."""
     if isinstance(metrics, Mapping) and not isinstance(metrics.get("name"), str):
-        return [(str(name), _read_metric(spec, k, options)[1]) for name, spec in metrics.items()]
+        return [(str(name), _read_metric(spec, k, options, own)[1]) for name, spec in metrics.items()]
     if isinstance(metrics, (str, Metric, type, Mapping)):
         metrics = [metrics]
     if not isinstance(metrics, Sequence):
         raise TypeError(f"metrics must be names, metrics, or a mapping from names to these, but is {metrics!r}.")
-    return [_read_metric(spec, k, options) for spec in metrics]
+    return [_read_metric(spec, k, options, own) for spec in metrics]
 
 
-def _read_metric(spec: Any, k: Any, defaults: Mapping[str, Any]) -> tuple[str, TopKMetric]:
+def _read_metric(
+    spec: Any, k: Any, defaults: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, TopKMetric]:
     if isinstance(spec, TopKMetric):
         return spec.name, spec
     if isinstance(spec, type) and issubclass(spec, TopKMetric) and hasattr(spec, "name"):
-        return spec.name, spec(None if spec.whole else k, **defaults)
+        return spec.name, spec(None if spec.whole else k, **{**defaults, **own.get(spec.name, {})})
     if isinstance(spec, str):
         spec = {"name": spec}
     if isinstance(spec, Mapping) and isinstance(spec.get("name"), str):
@@ -660,7 +671,7 @@ def _read_metric(spec: Any, k: Any, defaults: Mapping[str, Any]) -> tuple[str, T
         for option in options:
             if option in PolicyOptions.__annotations__ and option not in POLICY_NAMES:
                 raise ValueError(f"{option} is for the suite, whose state is one, and not for {spec['name']!r} in it.")
-        return base, cls(k, **{**defaults, **options})
+        return base, cls(k, **{**defaults, **own.get(cls.name, {}), **options})
     if isinstance(spec, Metric):
         raise TypeError(f"{spec!r} is no metric of queries, which a suite is made of: put it into a MetricCollection.")
     raise TypeError(f"A metric must be a name, a metric, or a mapping with a name and options, but is {spec!r}.")

@@ -42,7 +42,8 @@ class _Discounted(TopKMetric):
 
     def best(self, ranking: Ranking) -> Tensor:
         """The largest worths that the first ranks could have shown, descending."""
-        return ranking.best_worths(self._gain, self.ideal, self.depth)
+        pool = "candidates" if self.ideal == "candidates" else "relevant"
+        return ranking.best_worths(self._gain, pool, self.depth)
 
     def is_empty(self, ranking: Ranking) -> Tensor:
         best = self.best(ranking)
@@ -104,7 +105,8 @@ class NDCG(_Discounted, name="ndcg", expected=True):
         gain: "linear" (max(g, 0)), "exp" (2^g - 1), "binary" (1 where relevant), or a mapping of grades to what they
             are worth, which must list every positive grade of the data.
         ideal: The best order is of all relevant items, ranked or not ("relevant": trec_eval, ranx), or of the
-            candidates only ("candidates": scikit-learn, TorchMetrics): all of them, never the first k.
+            candidates only ("candidates": scikit-learn, TorchMetrics): all of them, never the first k. With "k", for
+            the binary gain, all k places hold a relevant item, however few there are (RecTools).
         kwargs: See `Policies`. ``min_relevance`` bears on the binary gain only.
 
     Returns:
@@ -125,10 +127,12 @@ class NDCG(_Discounted, name="ndcg", expected=True):
         k: int | Sequence[int] | None = 10,
         *,
         gain: GainOption = "linear",
-        ideal: Literal["relevant", "candidates"] = "relevant",
+        ideal: Literal["relevant", "candidates", "k"] = "relevant",
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
-        read_choice("ideal", ideal, ("relevant", "candidates"))
+        read_choice("ideal", ideal, ("relevant", "candidates", "k"))
+        if ideal == "k" and gain != "binary":
+            raise ValueError(f"ideal='k' is for gain='binary', but gain is {gain!r}: k places of what grade?")
         super().__init__(k, {"gain": gain, "ideal": ideal}, **kwargs)
 
     def per_query(self, ranking: Ranking) -> Tensor:
@@ -137,6 +141,8 @@ class NDCG(_Discounted, name="ndcg", expected=True):
 
     def _ideal_dcg(self, ranking: Ranking) -> Tensor:
         gain, most = self._gain, self.depth
+        if self.ideal == "k":
+            return ranking.first_discounts(ranking.cutoffs(self.cutoffs), most or ranking.ids.shape[1])
         if self.ideal == "relevant" and most and ranking.worth_one(gain) and ranking.ids.is_cpu:
             # The same sums in the same order as those of a perfect list, where sums are cumulative.
             return ranking.first_discounts(ranking.capped(self.cutoffs, gain.min_relevance), most)
