@@ -7,7 +7,7 @@
 
 A peer that is not installed is left out, and the reason printed. All of them:
 
-    pip install matplotlib torch-geometric torcheval pytorch-ignite scikit-learn pytrec_eval-terrier ranx
+    pip install matplotlib torch-geometric torcheval pytorch-ignite scikit-learn pytrec_eval-terrier ranx pykeen
 
 (ranx compiles itself for a minute or two the first time that it runs.) On a GPU, run `benchmarks/gpu.py`.
 
@@ -42,6 +42,7 @@ import report
 import torch
 import torch.multiprocessing
 from labels import labels
+from links import links
 from measuring import (
     MODELS,
     TIED,
@@ -619,6 +620,7 @@ PARTS: dict[str, Callable[[Scale, Results], None]] = {
     "counts": counts,
     "search": search,
     "labels": labels,
+    "links": links,
     "uncertainty": uncertainty,
     "peers": peers,
     "state": state,

@@ -35,6 +35,7 @@ PACKAGES = {
     "scipy": "scipy",
     "pytrec_eval": "pytrec_eval-terrier",
     "ranx": "ranx",
+    "pykeen": "pykeen",
 }
 """The optional peers: module and package."""
 

@@ -200,6 +200,7 @@ def test_groups_that_are_refused() -> None:
 # Lists of uneven lengths -------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
 def test_nested_tensors() -> None:
     lists = torch.nested.nested_tensor_from_jagged(torch.tensor([3, 1, 2, 0]), torch.tensor([0, 2, 2, 4]))
     gains = torch.nested.nested_tensor_from_jagged(torch.tensor([2.0, 1, 1, 3]), torch.tensor([0, 2, 2, 4]))

@@ -128,7 +128,8 @@ def unravel(lists: Any, padding: float) -> Any:
         return lists
     if lists.layout != torch.jagged:
         return lists.to_padded_tensor(padding)
-    values, offsets = lists.values(), lists.offsets()  # whose own way to pad would trace itself first
+    nested: Any = lists
+    values, offsets = nested.values(), nested.offsets()  # whose own way to pad would trace itself first
     lengths = offsets.diff()
     row = torch.arange(len(lengths), device=values.device).repeat_interleave(lengths)
     padded = values.new_full((len(lengths), int(lengths.max()) if len(lengths) else 0), padding)

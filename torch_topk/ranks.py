@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import pi, prod
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torch_topk.inputs import CHOICES, COUNT_TIES, Array, Cutoffs, as_tensor, read_choice, require_integer
-from torch_topk.kernels import lowest, orderable, rank_counts
+from torch_topk.kernels import lowest, may_branch, orderable, rank_counts
 from torch_topk.ranking import Record, identity, lay_over, note_exclusions, read_exclusions, read_target, read_weights
 from torch_topk.relevance import Relevance
 
@@ -65,7 +65,13 @@ class RankCounts(Record):
 
     def _rest(self) -> dict[str, Any]:
         weights = self.weights if self.weighted else None
-        return {"weights": weights, "shape": self.shape, "faults": self.faults, "ties": self.ties}
+        return {
+            "weights": weights,
+            "shape": self.shape,
+            "faults": self.faults,
+            "ties": self.ties,
+            "whole": self._whole,
+        }
 
     def _rows(self, rows: slice | Tensor, shape: tuple[int, ...]) -> RankCounts:
         """The counts of some queries."""
@@ -95,6 +101,7 @@ class RankCounts(Record):
             shape=(len(candidates),),
             faults=faults,
             ties=first.ties,
+            whole=any(part._whole for part in parts),  # noqa: SLF001 - its own
         )
 
     @classmethod
@@ -154,15 +161,14 @@ class RankCounts(Record):
             if part.longest is None:  # a mask is laid over the scores; lists are subtracted from the counts
                 rows = lay_over(rows, part, targets)
         lists = [part for part in excluded if part.longest is not None]
-        faults: dict[str, Tensor] = {}
+        pool, faults = _Pool(rows, targets), {}
         if validate != "off":
             if rows.is_floating_point() and columns:
-                broken = rows.amax(1).isnan()
+                broken = pool.least.isnan()
                 faults["nan_scores"] = (broken if counted is None else broken & counted).sum()
             faults["target"] = relevance.num_faulty(columns)
             note_exclusions(faults, excluded, queries, columns)
         read = read_weights(weights, counted, shape, device, None if validate == "off" else faults)
-        pool = _Pool(rows, targets)
         if validate != "off" and columns:
             missing = (pool.limits <= lowest(rows.dtype))[:, 0] & (targets[:, 0] >= 0) & (targets[:, 0] < columns)
             faults["no_candidate"] = (missing if counted is None else missing & counted).sum()
@@ -293,12 +299,11 @@ class RankCounts(Record):
         faults = {
             name: self.faults.get(name, 0) + other.faults.get(name, 0) for name in {**self.faults, **other.faults}
         }
-        rest: dict[str, Any] = {**self._rest(), "faults": faults}
+        rest: dict[str, Any] = {**self._rest(), "faults": faults, "whole": self._whole or other._whole}
         if not self.weighted and other.weighted:
             rest["weights"] = other.weights
         candidates = partial(_both, self, other)
-        whole = self._whole or other._whole
-        return RankCounts(self.greater + other.greater, self.at_least + other.at_least, candidates, whole=whole, **rest)
+        return RankCounts(self.greater + other.greater, self.at_least + other.at_least, candidates, **rest)
 
     def read(self, ties: str) -> RankCounts:
         """Return the same counts under another tie rule."""
@@ -401,9 +406,16 @@ class _Pool:
         if rows.is_floating_point():
             self.limits = self.limits.masked_fill(self.limits.isnan(), least)  # a NaN is behind all numbers
 
+    @cached_property
+    def least(self) -> Tensor:
+        """The least score of each row, ``(Q,)``; NaN where one is."""
+        return self.rows.amin(1)
+
     def count(self) -> Tensor:
         """How many candidates there are, the target among them: another read of the scores."""
         least = lowest(self.rows.dtype)
+        if may_branch(self.rows) and self.rows.shape[1] and bool((self.least > least).all()):
+            return torch.full_like(self.targets[:, 0], self.rows.shape[1])
         return rank_counts(self.rows, torch.full_like(self.limits[:, 0], least))[0] + (self.limits[:, 0] <= least)
 
     def scores_of(self, lists: Sequence[Relevance]) -> tuple[Tensor, Tensor]:
