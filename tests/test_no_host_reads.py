@@ -466,3 +466,33 @@ def test_tags_of_queries(device: str, names: list[str]) -> None:
     with trap():
         suite.update(**batch)
         suite(**batch)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    "batch", ["target: gains", "target: labels", "target: from_ids", "exclude: ids", "bfloat16 scores"]
+)
+@pytest.mark.parametrize("ties", ["optimistic", "pessimistic", "expected"])
+def test_rules_of_ties(ties: str, batch: str, device: str) -> None:
+    names = ["ndcg", "mrr", "map", "hits", "full_recall", "judged", "tie_rate"]
+    suite = tt.TopKMetrics(names, k=(1, 3), ties=ties).to(device)
+    given = BATCHES[batch](device)
+    with trap():
+        suite.update(**given)
+        suite(**given)
+    suite.compute()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_pairs_of_a_known_number_of_queries(device: str) -> None:
+    given = (number(device, 20).float(), number(device, 20), number(device, 20, below=5))
+    suite = tt.TopKMetrics(["ndcg", "recall", "mrr"], k=(1, 3)).to(device)
+    with trap():
+        suite.update(tt.Ranking.from_flat(*given, 3, num_queries=5))
+
+
+def test_groups_for_truth() -> None:
+    suite = tt.TopKMetrics(["ndcg", "recall", "mrr"], k=(1, 3))
+    classes, given = number("cpu", ITEMS, below=3), scores("cpu")
+    with trap():
+        suite.update(given, tt.Relevance.from_groups(number("cpu", QUERIES, below=3), classes, torch.arange(QUERIES)))

@@ -441,6 +441,27 @@ def test_axes_that_are_given() -> None:
     assert plt.get_fignums() == [figure.number]
 
 
+def test_precision_over_recall() -> None:
+    suite = updated(["precision", "recall", "mrr@1"], k=[3, 1, 2], prefix="val/")
+    values = {key: value.item() for key, value in suite.compute().items()}
+    figure, ax = suite.plot(x="val/recall")
+    assert lines_of(ax) == {
+        "precision": tuple([values[f"val/{name}@{k}"] for k in (1, 2, 3)] for name in ("recall", "precision"))
+    }
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("recall", "precision")
+    assert [text.get_text() for text in ax.texts] == ["K = 1", "K = 3"]
+    figure.canvas.draw()
+    with pytest.raises(ValueError, match="Over 'mrr' a result is drawn of the metrics at the same cut-offs"):
+        suite.plot(x="mrr")
+    with pytest.raises(KeyError, match="'recal' is no metric of this suite"):
+        suite.plot(x="recal")
+
+
+def test_many_cutoffs_have_few_ticks() -> None:
+    suite = updated(["recall"], k=range(1, 51))
+    assert 10 <= len(ticks_of(suite.plot()[1])) <= 16
+
+
 def test_curves_of_a_suite() -> None:
     suite = updated({"recall": "recall@1,3", "ndcg": "ndcg@2", "mrr": tt.MRR(k=None)}, prefix="val/")
     values = {key: value.item() for key, value in suite.compute().items()}

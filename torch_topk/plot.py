@@ -18,6 +18,7 @@ Band: TypeAlias = tuple[Tensor, Tensor]
 # Okabe & Ito's palette, which the colour-blind can tell apart; beyond its length, markers differ too.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
+_MOST_TICKS = 16
 
 
 def curves(
@@ -51,10 +52,37 @@ def curves(
     labels = [str(k) for k in ticks]
     if any(None in cutoffs for cutoffs, _ in curves.values()):
         labels.append("all")
-    ax.set_xticks(range(len(labels)), labels)
+    step = -(-len(labels) // _MOST_TICKS)
+    ax.set_xticks(range(0, len(labels), step), labels[::step])
     ax.set_xlabel("K")
     _finish(ax, names=list(curves))
     return _clip(figure, ax, bounds)
+
+
+def against(
+    name: str, cutoffs: Sequence[int | None], x: Tensor, curves: Mapping[str, Tensor], *, ax: Any = None
+) -> tuple[Any, Any]:
+    """Draw values over those of another metric, a point a cut-off, of which the first and the last are named.
+
+    Args:
+        name: What is drawn along the horizontal axis.
+        cutoffs: The cut-offs, ascending.
+        x: Its values, ``(len(cutoffs),)``.
+        curves: For each other name as many values.
+        ax: Matplotlib axes to draw on; None makes a figure.
+
+    Returns:
+        The figure (None where axes were given) and the axes.
+    """
+    figure, ax = _axes(ax)
+    for index, (curve, values) in enumerate(curves.items()):
+        _line(ax, _numbers(x), values, index, label=curve)
+        for place in sorted({0, len(cutoffs) - 1}):
+            point = (float(x[place]), float(values[place]))
+            ax.annotate(f"K = {cutoffs[place]}", point, (4, 4), textcoords="offset points", fontsize="small")
+    ax.set_xlabel(name)
+    _finish(ax, names=list(curves))
+    return figure, ax
 
 
 def steps(lines: Mapping[str, Tensor], *, bounds: tuple[float, float], ax: Any = None) -> tuple[Any, Any]:
@@ -190,7 +218,7 @@ def _numbers(values: Tensor) -> list[float]:
     return numbers
 
 
-def _line(ax: Any, places: Sequence[int], values: Tensor, index: int, label: str) -> Any:
+def _line(ax: Any, places: Sequence[float], values: Tensor, index: int, label: str) -> Any:
     colour = _COLOURS[index % len(_COLOURS)]
     marker = _MARKERS[index // len(_COLOURS) % len(_MARKERS)]
     (line,) = ax.plot(places, _numbers(values), color=colour, marker=marker, markersize=5, label=label)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
-from math import isnan, prod
+from math import inf, isnan, prod
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -410,15 +410,20 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         Args:
             name: What the metric's keys begin with, such as "f1"; with the suite's prefix or without it.
         """
-        named = dict(self.named)
-        base = name if name in named else name.removeprefix(self.prefix).removesuffix(self.postfix)
-        if base not in named:
-            raise KeyError(f"{name!r} is no metric of this suite.{nearest(base, named)} It has {', '.join(named)}.")
-        metric, values = named[base], self.compute()
+        base = self._base(name)
+        metric, values = dict(self.named)[base], self.compute()
         sign = 1 if metric.higher_is_better else -1
         by_cutoff = {k: values[self._key(base, k)] for k in sorted(metric.cutoffs, key=lambda k: k or 0)}
         best = max(by_cutoff, key=lambda k: sign * by_cutoff[k].item())
         return best, by_cutoff[best]
+
+    def _base(self, name: str) -> str:
+        """The name of a metric without the suite's prefix and postfix, which the name given may have."""
+        named = dict(self.named)
+        base = name if name in named else name.removeprefix(self.prefix).removesuffix(self.postfix)
+        if base not in named:
+            raise KeyError(f"{name!r} is no metric of this suite.{nearest(base, named)} It has {', '.join(named)}.")
+        return base
 
     # What is kept of each query.
 
@@ -535,19 +540,28 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         copy._name_keys()  # noqa: SLF001
         return copy
 
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
+    def plot(self, val: Any = None, ax: Any = None, *, x: str | None = None) -> Any:
         """Plot every metric over K as a curve, or a list of values over steps as lines.
 
         Args:
             val: A result of ``compute()`` or ``forward()``, or a list of them; None: of ``compute()``, with 95 %
                 intervals as bands.
             ax: Matplotlib axes to draw on; None makes a figure.
+            x: A metric to draw the others over in place of K: with "recall", precision over recall.
 
         Returns:
             The figure (None where axes were given) and the axes.
         """
         from torch_topk import plot
 
+        if x is not None:
+            base, val = self._base(x), self.compute() if val is None else val
+            cutoffs = sorted(dict(self.named)[base].cutoffs, key=lambda k: k or inf)
+            others = [other for other, metric in self.named if other != base and set(metric.cutoffs) == set(cutoffs)]
+            if not others or isinstance(val, (list, tuple)):
+                raise ValueError(f"Over {x!r} a result is drawn of the metrics at the same cut-offs, {cutoffs}.")
+            points = {name: torch.stack([val[self._key(name, k)] for k in cutoffs]) for name in (base, *others)}
+            return plot.against(base, cutoffs, points.pop(base), points, ax=ax)
         bounds = (
             min(metric.bounds[0] for _, metric in self.named),
             max(metric.bounds[1] for _, metric in self.named),
