@@ -24,7 +24,7 @@ def scores_and_truth(queries: int = 20, items: int = 60, length: int = 8) -> tup
 
 @pytest.fixture(autouse=True)
 def none_kept() -> None:
-    ranking._kept.clear()
+    record._kept.clear()
 
 
 def values(k: Any = (1, 3, 10), **update: Any) -> dict[str, Tensor]:
@@ -36,29 +36,29 @@ def values(k: Any = (1, 3, 10), **update: Any) -> dict[str, Tensor]:
 def test_tables_without_data_are_made_once() -> None:
     scores, ids = scores_and_truth()
     first = values(preds=scores, target=tt.Relevance.from_ids(ids))
-    kept = dict(ranking._kept)
+    kept = dict(record._kept)
     assert values(preds=scores, target=tt.Relevance.from_ids(ids)) == first
     assert kept
-    assert all(ranking._kept[key] is table for key, table in kept.items())
-    assert len(kept) == len(ranking._kept)
+    assert all(record._kept[key] is table for key, table in kept.items())
+    assert len(kept) == len(record._kept)
 
 
 def test_what_is_kept_is_bounded() -> None:
     scores, ids = scores_and_truth(items=200)
     for k in range(1, 100):
         tt.functional.ndcg(scores, tt.Relevance.from_ids(ids), k=k)
-    assert 0 < len(ranking._kept) <= ranking._MOST_KEPT
-    long = torch.zeros(1, ranking._MANY + 1)
+    assert 0 < len(record._kept) <= record._MOST_KEPT
+    long = torch.zeros(1, record.MANY + 1)
     tt.functional.map(long, long, k=None)
-    assert max(table.numel() for table in ranking._kept.values()) <= ranking._MANY
+    assert max(table.numel() for table in record._kept.values()) <= record.MANY
 
 
 def test_tables_made_in_inference_mode_serve_outside() -> None:
     scores, ids = scores_and_truth()
     with torch.inference_mode():
         inside = values(preds=scores, target=tt.Relevance.from_ids(ids))
-    assert ranking._kept
-    assert not any(table.is_inference() for table in ranking._kept.values())
+    assert record._kept
+    assert not any(table.is_inference() for table in record._kept.values())
     assert values(preds=scores, target=tt.Relevance.from_ids(ids)) == inside
 
 
@@ -69,7 +69,7 @@ def test_nothing_of_a_trace_is_kept() -> None:
         traced = tt.Ranking.from_scores(mode.from_tensor(scores), truth, 5)
         found = traced.sum_at(traced.hits() * traced.discounts(5), (1, 5))
         assert isinstance(found, FakeTensor)
-    assert not ranking._kept
+    assert not record._kept
 
 
 @pytest.mark.parametrize("length", [2, 8, 16, 17, 40])

@@ -20,8 +20,9 @@ from typing_extensions import TypedDict
 from torch_topk.inputs import CHOICES, COUNT_TIES, FAULTS, Array, as_tensor, nearest, raise_faults, read_choice
 from torch_topk.intervals import are_proportions, student, wilson
 from torch_topk.kernels import sum_dtype
-from torch_topk.ranking import Ranking, Record
+from torch_topk.ranking import Ranking
 from torch_topk.ranks import RankCounts
+from torch_topk.record import Record
 from torch_topk.relevance import Relevance
 
 
