@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import torch_topk as tt
-from torch_topk import kernels, ranking, relevance
+from torch_topk import kernels, record, relevance
 
 METRICS = ["precision", "recall", "f1", "hit_rate", "mrr", "map", "ndcg", "dcg"]
 

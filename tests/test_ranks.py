@@ -1,11 +1,9 @@
-"""Counts of candidates, the metrics that read them, and links, beside loops, PyKEEN's values and all orders."""
+"""Counts of candidates and the metrics that read them, beside loops, PyKEEN's values and all orders."""
 
-import csv
 import itertools
 import json
 import math
 import pickle
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,6 @@ import torch
 from torch import Tensor
 
 import torch_topk as tt
-from torch_topk import KnownTriples, evaluate_links
-from torch_topk.links import CATEGORIES
 
 KG = Path(__file__).parents[2] / "shared" / "data" / "kg"
 needs_graphs = pytest.mark.skipif(not KG.is_dir(), reason="The knowledge graphs and PyKEEN's values are not at hand.")
@@ -331,127 +327,6 @@ def test_pykeens_values_of_the_same_ranks(ties: str) -> None:
     )
 
 
-def graph(name: str) -> tuple[dict[str, Tensor], int, int]:
-    """The triples of each part, by ids that are positions in the sorted labels."""
-    texts = {part: (KG / name / f"{part}.txt").read_text().splitlines() for part in ("train", "valid", "test")}
-    rows = {part: [line.split("\t") for line in lines] for part, lines in texts.items()}
-    everything = [row for part in rows.values() for row in part]
-    entities = {label: i for i, label in enumerate(sorted({each for h, _, t in everything for each in (h, t)}))}
-    relations = {label: i for i, label in enumerate(sorted({r for _, r, _ in everything}))}
-    ids = {part: torch.tensor([[entities[h], relations[r], entities[t]] for h, r, t in rows[part]]) for part in rows}
-    return ids, len(entities), len(relations)
-
-
-@needs_graphs
-@pytest.mark.parametrize("name", ["nations", "kinships"])
-def test_the_published_table(name: str) -> None:
-    """With the weights that were published: TransE, its head side scored by the inverse relation."""
-    parts, num_entities, num_relations = graph(name)
-    weights = np.load(KG / f"{name}_transe.npz")
-    entity, relation = (torch.from_numpy(weights[key]) for key in ("entity", "relation"))
-
-    def score(origin: Tensor, kind: Tensor) -> Tensor:
-        moved = entity[origin] + relation[kind]
-        return -(moved[:, None, :] - entity).abs().sum(2)
-
-    known = KnownTriples(*parts.values(), num_entities=num_entities, num_relations=num_relations)
-    ranks = evaluate_links(
-        lambda h, r: score(h, 2 * r), lambda r, t: score(t, 2 * r + 1), parts["test"], known, memory=1 << 12
-    )
-    with (KG / "published_collated.tsv").open() as file:
-        rows = [
-            row for row in csv.DictReader(file, delimiter="\t") if row["dataset"] == name and row["model"] == "transe"
-        ]
-    wrong = {"adjusted_inverse_harmonic_mean_rank", "z_arithmetic_mean_rank", "z_inverse_harmonic_mean_rank"}
-    names = {key: ours for key, ours in OURS.items() if key in rows[0] and key not in wrong}
-    found = ranks.compute([*names.values()])
-    for key, ours in names.items():
-        assert found[ours].item() == pytest.approx(float(rows[0][key]), rel=1e-5), key
-
-
-@needs_graphs
-def test_known_triples_beside_a_dict() -> None:
-    parts, num_entities, num_relations = graph("nations")
-    known = KnownTriples(*parts.values(), parts["train"], num_entities=num_entities, num_relations=num_relations)
-    tails: dict[tuple[int, int], set[int]] = defaultdict(set)
-    heads: dict[tuple[int, int], set[int]] = defaultdict(set)
-    for h, r, t in torch.cat([*parts.values()]).tolist():
-        tails[h, r].add(t)
-        heads[r, t].add(h)
-    assert len(known) == sum(map(len, tails.values()))
-    pairs = torch.cartesian_prod(torch.arange(num_entities), torch.arange(num_relations))
-    marked = known.tails(*pairs.unbind(1)).listed(num_entities)
-    assert [set(row.nonzero()[:, 0].tolist()) for row in marked] == [
-        tails.get((h, r), set()) for h, r in pairs.tolist()
-    ]
-    marked = known.heads(pairs[:, 1], pairs[:, 0]).listed(num_entities)
-    assert [set(row.nonzero()[:, 0].tolist()) for row in marked] == [
-        heads.get((r, t), set()) for t, r in pairs.tolist()
-    ]
-    for relation, category in enumerate(known.categories().tolist()):
-        many = [
-            mean(len(each[key]) for key in keys) > 1.5
-            for each, keys in (
-                (heads, [key for key in heads if key[0] == relation]),
-                (tails, [key for key in tails if key[1] == relation]),
-            )
-        ]
-        assert CATEGORIES[category] == f"{'N' if many[0] else '1'}-{'N' if many[1] else '1'}"
-
-
-@needs_graphs
-def test_links_by_loops() -> None:
-    """A scorer full of ties, raw and filtered, each side and relation."""
-    parts, num_entities, num_relations = graph("nations")
-    table = torch.randint(0, 4, (num_entities, num_relations, num_entities), generator=torch.Generator().manual_seed(0))
-    known = KnownTriples(*parts.values(), num_entities=num_entities, num_relations=num_relations)
-    triples = parts["test"]
-    ranks = evaluate_links(lambda h, r: table[h, r], lambda r, t: table[:, r, t].T, triples, known, memory=1 << 11)
-    every = {tuple(triple) for triple in torch.cat([*parts.values()]).tolist()}
-    for filtered in (False, True):
-        expected: dict[str, list[tuple[int, int, int]]] = {"head": [], "tail": []}
-        for h, r, t in triples.tolist():
-            others = {e for e in range(num_entities) if filtered and (h, r, e) in every and e != t}
-            expected["tail"].append(counted(table[h, r].tolist(), t, others))
-            others = {e for e in range(num_entities) if filtered and (e, r, t) in every and e != h}
-            expected["head"].append(counted(table[:, r, t].tolist(), h, others))
-        for side in ("head", "tail"):
-            found = {
-                name: value.item()
-                for name, value in ranks.compute(["mr", "mrr", "hits@3", "amri"], side=side, filtered=filtered).items()
-            }
-            wanted = by_loops(expected[side], "realistic", 3)
-            assert found == pytest.approx({name: wanted[name] for name in found}, rel=1e-9)
-        both = by_loops(expected["head"] + expected["tail"], "realistic", 3)
-        assert ranks.compute("mr", filtered=filtered)["mr"].item() == pytest.approx(both["mr"], rel=1e-12)
-        first = triples[:, 1] == triples[0, 1]
-        some = [query for query, kept in zip(expected["tail"], first.tolist(), strict=True) if kept]
-        by_relation = ranks.table("relation", "mrr", side="tail", filtered=filtered)
-        assert [*by_relation] == sorted(set(triples[:, 1].tolist()))
-        assert by_relation[int(triples[0, 1])]["mrr"].item() == pytest.approx(
-            by_loops(some, "realistic", 3)["mrr"], rel=1e-9
-        )
-        assert set(ranks.table("category", "mr")) <= set(CATEGORIES)
-        sides = ranks.table("side", "mr", filtered=filtered)
-        assert [*sides] == ["head", "tail", "both"]
-        assert sides["both"] == ranks.compute("mr", filtered=filtered)
-        found_rows = ranks.compute("mrr", side="tail", filtered=filtered, rows=first)
-        assert found_rows["mrr"].item() == pytest.approx(by_loops(some, "realistic", 3)["mrr"], rel=1e-9)
-
-
-def test_links_that_cannot_be() -> None:
-    triples = torch.tensor([[0, 0, 1]])
-    known = KnownTriples(triples, num_entities=3, num_relations=1)
-    with pytest.raises(ValueError, match=r"entities below 3 .* one is \(0, 0, 3\)"):
-        KnownTriples(torch.tensor([[0, 0, 3]]), num_entities=3, num_relations=1)
-    with pytest.raises(ValueError, match=r"triples must be \(T, 3\)"):
-        KnownTriples(torch.tensor([0, 0, 3]), num_entities=3, num_relations=1)
-    with pytest.raises(ValueError, match="a score for each entity"):
-        evaluate_links(lambda h, r: torch.rand(1, 4), lambda r, t: torch.rand(1, 3), triples, known)
-    with pytest.raises(tt.InputError, match="NaN"):
-        evaluate_links(lambda h, r: torch.full((1, 3), math.nan), lambda r, t: torch.rand(1, 3), triples, known)
-
-
 # What a reviewer ran into -----------------------------------------------------------------------------------
 
 
@@ -501,14 +376,6 @@ def test_filtering_afterwards_is_read_like_filtering_at_once() -> None:
         tt.RankCounts.join([raw]).without(as_ids(out))
     with pytest.raises(tt.InputError, match="excluded id"):
         raw.without(torch.full((40, 2), 99)).check()
-
-
-def test_what_no_triple_speaks_of_has_no_known_answer() -> None:
-    known = KnownTriples(torch.tensor([[70_000, 40_000, 1]]), num_entities=80_000, num_relations=50_000)
-    narrow = torch.tensor([70_000], dtype=torch.int32), torch.tensor([40_000], dtype=torch.int32)
-    assert known.tails(*narrow).num_relevant().tolist() == [1]
-    stray = torch.tensor([69_999]), torch.tensor([90_000])
-    assert known.tails(*stray).num_relevant().tolist() == [0]
 
 
 def test_rules_of_ties_that_do_not_go_together() -> None:

@@ -19,8 +19,8 @@ from torch_topk.inputs import Array, InputError, as_tensor, read_choice, require
 from torch_topk.kernels import lowest, orderable, rank_counts, sum_dtype
 from torch_topk.metric import find, parse
 from torch_topk.metrics import MRR, GeometricMeanRank, HitRate, MeanRank
-from torch_topk.ranking import identity
 from torch_topk.ranks import RankCounts, harmonic, squares
+from torch_topk.record import identity
 from torch_topk.relevance import Relevance
 from torch_topk.suite import TopKMetrics
 
@@ -370,7 +370,7 @@ class _Split:
         part = range(num_entities) if shard is None else shard
         if not isinstance(part, range) or part.step != 1 or (part and not 0 <= part.start < part.stop <= num_entities):
             raise ValueError(f"shard must be a range(first, last) of the {num_entities} entities, but is {shard!r}.")
-        step = min(chunk or len(part), max(len(part), 1)) or 1
+        step = max(1, min(chunk or len(part), len(part)))
         chunks = tuple(part[first : first + step] for first in range(0, len(part), step))
         size = max(1, memory // (8 * step))  # of doubles, or of floats and what is made of them
         if group is not None:
