@@ -183,6 +183,23 @@ def test_values_of_each_training_step(tmp_path: Path) -> None:
         assert [line for line in lines if line] == [close(line) for line in expected]
 
 
+@pytest.mark.parametrize("how", ["update", "forward"])
+def test_groups_and_resamples(how: str, tmp_path: Path) -> None:
+    class Tagged(Model):
+        def add(self, metric: Metric, batch: Any) -> None:
+            number = batch[0][:, 0]
+            update = metric.update if self.how == "update" else metric
+            update(self.scores_of(batch), batch[2], query_ids=number, groups={"third": number % 3})
+
+    suite = make_suite(slices={"third": ["a", "b", "c"]}, bootstrap=20, collect=True)
+    model, alone = Tagged(suite, how), suite.clone()
+    (found,) = make_trainer(tmp_path).validate(model, loader(), verbose=False)
+    number, scores, gains = DATA.tensors
+    alone.update(scores[:, 0], gains, query_ids=number[:, 0], groups={"third": number[:, 0] % 3})
+    assert found == close(scalars(alone.compute()))
+    assert "val/ndcg@5/third/b" in found
+
+
 def test_logging_what_compute_returns(tmp_path: Path) -> None:
     class AtTheEnd(Base):
         def validation_step(self, batch: Any, _: int) -> None:

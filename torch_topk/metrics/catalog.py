@@ -14,7 +14,7 @@ from typing_extensions import Unpack, override
 from torch_topk.gain import Gain, ItemTable, ItemValues, ItemVectors
 from torch_topk.inputs import Array, read_choice, read_cutoffs
 from torch_topk.metric import TopKMetric
-from torch_topk.metrics.graded import GainOption, _Discounted
+from torch_topk.metrics.graded import GainOption, _Graded
 from torch_topk.packed import PolicyOptions
 from torch_topk.ranking import Ranking
 
@@ -52,7 +52,7 @@ def _count_beyond(known: int, ranking: Ranking) -> Tensor:
     return (ranking.ids >= known).any(1).sum()
 
 
-class Value(_Discounted, name="value", bounds=(0.0, float("inf")), expected=True):  # all of it but the discount
+class Value(_Graded, name="value", bounds=(0.0, float("inf")), expected=True):  # all of it but the discount
     r"""What the relevant items among the first k are worth: margin, revenue, or points for clicks and purchases.
 
     .. math::

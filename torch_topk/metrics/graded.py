@@ -18,8 +18,8 @@ from torch_topk.ranking import Ranking
 GainOption: TypeAlias = Literal["linear", "exp", "binary"] | Mapping[float, float]
 
 
-class _Discounted(TopKMetric):
-    """A sum of worths, each divided by log2(rank + 1). A query is empty where no item is worth anything."""
+class _Graded(TopKMetric):
+    """Sums of what items are worth by their grades. A query is empty where no item is worth anything."""
 
     gain: GainOption
     ideal: str = "relevant"
@@ -55,7 +55,7 @@ class _Discounted(TopKMetric):
         return ranking.sum_at(worths * ranking.discounts(worths.shape[1]), self.cutoffs)
 
 
-class DCG(_Discounted, name="dcg", bounds=(0.0, float("inf")), expected=True):
+class DCG(_Graded, name="dcg", bounds=(0.0, float("inf")), expected=True):
     r"""Discounted cumulative gain of the first k items.
 
     .. math:: DCG@k = \sum_{i \le k} \frac{gain(g_i)}{\log_2(i + 1)}
@@ -93,7 +93,7 @@ class DCG(_Discounted, name="dcg", bounds=(0.0, float("inf")), expected=True):
         return self.dcg(ranking)
 
 
-class NDCG(_Discounted, name="ndcg", expected=True):
+class NDCG(_Graded, name="ndcg", expected=True):
     r"""Discounted cumulative gain of the first k items, divided by the best possible.
 
     .. math:: nDCG@k = \frac{DCG@k}{IDCG@k}, \qquad DCG@k = \sum_{i \le k} \frac{gain(g_i)}{\log_2(i + 1)}
