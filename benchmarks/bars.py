@@ -64,6 +64,7 @@ from measuring import (
     state_bytes,
 )
 from peers import CUTOFFS, METRICS, PYG, edges_of, make_collection, make_pyg, make_suite
+from retrieval import retrieval
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from uncertainty import uncertainty
@@ -622,6 +623,7 @@ PARTS: dict[str, Callable[[Scale, Results], None]] = {
     "labels": labels,
     "links": links,
     "uncertainty": uncertainty,
+    "retrieval": retrieval,
     "peers": peers,
     "state": state,
     "collectives": collectives,
