@@ -145,6 +145,14 @@ def test_multilabel_compares_three_rankings_and_writes_nothing_unasked(tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
+def test_compare_finds_pixels_the_best_and_chance_the_worst(tmp_path):
+    printed = run("compare.py", tmp_path)
+    means = re.search(r"ndcg@10 +([\d.]+)\*\S* +([\d.]+)\S* +([\d.]+)", printed).groups()
+    pixels, components, chance = map(float, means)
+    assert pixels > components > chance + 0.1
+    assert "corrected by Holm, 8 pairs" in printed
+
+
 def read_comparison(printed: str) -> dict[str, dict[str, tuple[float, float, float, bool]]]:
     """Of each metric and model its value, the ends of the interval, and whether it is in bold."""
     rows = [line.strip("│").split("│") for line in printed.splitlines() if line.startswith("│")]
