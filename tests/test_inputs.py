@@ -118,8 +118,20 @@ def test_entry_that_is_stored_twice() -> None:
     matrix = torch.sparse_coo_tensor(
         torch.tensor([[0, 0], [1, 1]]), torch.tensor([0.5, 0.5]), (1, 3), check_invariants=True
     )
-    with pytest.raises(tt.InputError, match="an item that is ranked more than once"):
-        tt.Ranking.from_sparse(matrix, torch.tensor([1]), 2, validate="now")
+    other = torch.sparse_coo_tensor(
+        torch.tensor([[0, 0, 0], [1, 2, 1]]), torch.arange(3.0), (1, 3), check_invariants=True
+    )
+    for twice in (matrix, other):
+        with pytest.raises(tt.InputError, match="an item that is ranked more than once"):
+            tt.Ranking.from_sparse(twice, torch.tensor([1]), 2, validate="now")
+
+
+def test_entries_that_are_no_candidates() -> None:
+    scores, gains = torch.tensor([[3.0, 2, 1]]), torch.tensor([[-100, 1, 0]])
+    ranking = tt.Ranking.from_sparse(scores.to_sparse(), gains, 3, ignore_index=-100)
+    assert ranking.ids.tolist() == [[1, 2, -1]]
+    itself = tt.Relevance.from_groups(torch.tensor([7]), torch.tensor([7, 7, 8]), self_ids=torch.tensor([0]))
+    assert tt.Ranking.from_sparse(scores.to_sparse(), itself, 3).ids.tolist() == [[1, 2, -1]]
 
 
 # Samples ----------------------------------------------------------------------------------------------
@@ -132,6 +144,8 @@ def test_right_answer_gains_nothing_from_its_place() -> None:
     assert metric.compute().item() == pytest.approx(sum(1 / rank for rank in range(1, 11)) / 10)
     with pytest.raises(ValueError, match="ties='expected'"):
         tt.MRR(k=10).update(tt.Ranking.from_sampled(positive, negatives, 10))
+    mixed = tt.Ranking.from_sampled(torch.tensor([1]), torch.tensor([[1.4, 0.2]]), 1, ties="index")
+    assert mixed.ids.tolist() == [[1]]
     several = tt.Ranking.from_sampled(torch.tensor([[0.9, 0.1]]), torch.tensor([[0.5, -math.inf]]), 3, ties="index")
     assert several.ids.tolist() == [[0, 2, 1]]
     assert several.hits().tolist() == [[1, 0, 1]]
@@ -174,6 +188,7 @@ def test_groups_are_a_matrix_that_is_not_made(own: bool) -> None:
         tt.Relevance.from_dense(dense).tally(expected, counted)
         assert counts.equal(expected)
         assert relevance.num_relevant().equal(dense.sum(1))
+        assert relevance.num_refused().equal(31 - own - dense.sum(1))
 
 
 def test_captions_of_images() -> None:

@@ -210,6 +210,25 @@ def test_who_refuses() -> None:
         tt.NDCG(3, ties="expected").update(tt.Ranking.from_scores(torch.rand(2, 4), torch.tensor([0, 1]), 3))
 
 
+def test_item_that_two_columns_name() -> None:
+    """Its best place is kept, with the score there: no tie is left that was not."""
+    scores, items = torch.tensor([[3.0, 2.0, 2.0, 1.0]]), torch.tensor([[5, 5, 6, 7]])
+    truth = tt.Relevance.from_ids(torch.tensor([[6]]))
+    for ties in ("index", "expected", "optimistic"):
+        ranking = tt.Ranking.from_scores(scores, truth, None, items=items, duplicates="first", ties=ties)
+        assert ranking.hits().tolist() == [[0, 1, 0, 0]]
+        assert not ranking.tied_at((1, 2, 3)).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("ties", ["index", "optimistic", "pessimistic", "expected"])
+def test_nan_of_either_sign_is_seen(ties: str, dtype: torch.dtype) -> None:
+    scores = torch.tensor([[0.1, math.nan, 0.3], [0.1, 0.2, 0.3]], dtype=dtype)
+    scores[0] *= -1  # the sign bit of a NaN is set, as 0 / 0 has it on some processors
+    with pytest.raises(tt.InputError, match="1 query has a NaN score"):
+        tt.Ranking.from_scores(scores, torch.tensor([[1, 0, 0], [1, 0, 0]]), 2, ties=ties, validate="now")
+
+
 def test_given_lists_have_no_ties() -> None:
     lists, truth = torch.tensor([[2, 0, 1]]), torch.tensor([[1.0, 0, 0]])
     for ties in ("expected", "optimistic"):

@@ -179,7 +179,7 @@ class Ranking(Record):
             ids = ids_of.gather(1, ids)
         ids = torch.where(values > lowest(rows.dtype), ids, -1)
         if ids_of is not None:
-            ids = _settle_repeats(ids, duplicates, faults, validate)
+            ids, values = _settle_repeats(ids, values, duplicates, faults, validate)
             pool = partial(identity, ids)
         return cls._make(
             ids[:, :depth],
@@ -261,7 +261,7 @@ class Ranking(Record):
             for part in excluded:
                 out |= _lists(part, ids, relevance.labels)
             ids = _take_out(ids, out)
-        ids = _settle_repeats(ids, duplicates, faults, validate)
+        ids, _ = _settle_repeats(ids, ids, duplicates, faults, validate)
         return cls._make(
             ids[:, :depth],
             relevance,
@@ -321,7 +321,7 @@ class Ranking(Record):
                 f"positive must be (Q,) or (Q, P) and negatives (Q, M), but are {tuple(np.shape(positive))} and "
                 f"{tuple(wrong.shape)}."
             )
-        scores = torch.cat([right, wrong.to(right.dtype)], dim=1)
+        scores = torch.cat([right, wrong], dim=1)
         truth = torch.zeros_like(scores, dtype=torch.bool)
         truth[:, : right.shape[1]] = True
         return cls.from_scores(scores, truth, k, weights=weights, ties=ties, non_finite=non_finite, validate=validate)
@@ -430,10 +430,20 @@ class Ranking(Record):
         """
         query, item, values, (queries, width) = read_sparse("scores", scores)
         shaped = values.new_empty(()).expand(queries, width)  # what the truth must fit
-        relevance, counted, _ = read_target(target, shaped, None, ignore_index)
+        relevance, counted, dropped = read_target(target, shaped, None, ignore_index)
+        values, least = orderable(values), lowest(orderable(values).dtype)
+        if dropped is not None:
+            values = values.masked_fill(dropped[query, item], least)
+        if relevance.self_ids is not None:
+            values = values.masked_fill(relevance.self_ids[query] == item, least)
+        faults: dict[str, Tensor] = {}
+        order = item.argsort(stable=True)
+        order = order[query[order].argsort(stable=True)]
+        twice = (query[order].diff() == 0) & (item[order].diff() == 0)
+        faults["duplicates"] = _mark(query[order][1:], twice, queries, counted).sum()
         return cls._from_pairs(
             query, item, values, relevance, k, weights=weights, counted=counted, ties=ties, non_finite=non_finite,
-            validate=validate, faults={},
+            validate=validate, faults=faults,
         )  # fmt: skip
 
     @classmethod
@@ -488,8 +498,6 @@ class Ranking(Record):
             )
             ranked, scored = everything.gather(1, place_of)[:, :depth], scored[:, :depth]
         if validate != "off":
-            twice = (query[1:] == query[:-1]) & (values[1:] == values[:-1]) & (item[1:] == item[:-1])
-            faults["duplicates"] = _mark(query[1:], twice, queries, counted).sum()
             _note_truth(faults, relevance, [], queries, relevance.width)
         else:
             faults = {}
@@ -894,14 +902,18 @@ def _take_out(ids: Tensor, out: Tensor) -> Tensor:
     return _close_up(out, ids.masked_fill(out, -1))[0]
 
 
-def _settle_repeats(ids: Tensor, duplicates: str, faults: dict[str, Tensor], validate: str) -> Tensor:
-    """Keep the first place of an item that a list holds twice, or count such lists as faults."""
+def _settle_repeats(
+    ids: Tensor, values: Tensor, duplicates: str, faults: dict[str, Tensor], validate: str
+) -> tuple[Tensor, Tensor]:
+    """Keep the first place of an item that a list holds twice, and its score, or count such lists as faults."""
     if duplicates == "error" and validate == "off":
-        return ids
+        return ids, values
     by_id, order = ids.sort(dim=1, stable=True)
     again = torch.zeros_like(ids, dtype=torch.bool)
     again[:, 1:] = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
     if duplicates == "first":
-        return _take_out(ids, torch.zeros_like(again).scatter_(1, order, again))
+        out = torch.zeros_like(again).scatter_(1, order, again)
+        ids, values = _close_up(out, ids.masked_fill(out, -1), values.masked_fill(out, lowest(values.dtype)))
+        return ids, values
     faults["duplicates"] = again.any(1).sum()
-    return ids
+    return ids, values

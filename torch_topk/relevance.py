@@ -470,7 +470,7 @@ class _Groups(Relevance):
         return count - everywhere.contains(self.self_ids[:, None])[:, 0].long()
 
     def num_refused(self, min_relevance: float | None = None) -> Tensor:
-        own = 0 if self.self_ids is None else self.judged(self.self_ids)
+        own = 0 if self.self_ids is None else self.judged(self.self_ids).long()
         return self.item_group.shape[0] - own - self.num_relevant(min_relevance)
 
     def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:

@@ -45,7 +45,7 @@ def _monotone(values: Tensor) -> Tensor:
     if not values.is_floating_point():
         return values.clamp(-(1 << 31), (1 << 31) - 1).int() if values.dtype == torch.int64 else values.int()
     bits = (values.float() + 0).view(torch.int32)  # -0.0 and 0.0 become one
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return torch.where(values.isnan(), 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))  # a NaN of either sign first
 
 
 class TieGroups:
