@@ -49,6 +49,7 @@ presets: dict[str, Preset] = {
         (
             "Ties stand in descending order of document names, as bytes: number items in that order, or use evaluate.",
             "Without -c, queries that the run lacks are left out: evaluate(missing='skip').",
+            "Its rbp weighs grades; here an item is relevant or not.",
         ),
     ),
     "ranx": Preset(
