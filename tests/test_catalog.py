@@ -469,3 +469,18 @@ def test_faults_of_the_data(make: Callable[..., tt.TopKMetric], given: dict[str,
     unseeing = make(validate="off")
     unseeing.update(**batch)
     assert not unseeing.compute().isnan().any()
+
+
+def test_tally_of_one_cell_is_reset() -> None:
+    metric = tt.Coverage(k=1, num_items=1)
+    for _ in range(2):
+        metric.update(torch.rand(3, 1))
+        assert metric.metric_state[metric._counts_state].tolist() == [3]
+        metric.reset()
+
+
+def test_intervals_of_a_suite_are_where_it_is() -> None:
+    suite = tt.TopKMetrics(["ndcg", tt.Coverage(k=2, num_items=5)], k=2).to("meta")
+    suite.update(torch.rand(3, 5, device="meta"), torch.rand(3, 5, device="meta"))
+    counts = torch.zeros(5, dtype=torch.int64, device="meta")
+    assert all(end.is_meta for end in suite.named[1][1].margins(counts, 0.95))

@@ -73,8 +73,27 @@ def test_queries_without_a_row() -> None:
     assert none.ids.shape == (0, 0)
 
 
+def test_rows_of_no_query_leave_the_others_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        index = torch.randint(-1, 4, (30,), generator=generator)
+        scores, gains = torch.rand(30, generator=generator), torch.randint(0, 2, (30,), generator=generator)
+        kept = (index >= 0) & (index < 3)
+        found = tt.Ranking.from_flat(scores, gains, index, 5, num_queries=3, validate="off")
+        alone = tt.Ranking.from_flat(scores[kept], gains[kept], index[kept], 5, num_queries=3)
+        assert found.hits().equal(alone.hits())
+        assert found.num_relevant().equal(alone.num_relevant())
+
+
 def test_pairs_that_are_refused() -> None:
     one, two = torch.rand(1), torch.rand(2)
+    for number in (-1, 2.5, True):
+        with pytest.raises(ValueError, match="num_queries must be an int of at least 0"):
+            tt.Ranking.from_flat(two, two, torch.tensor([0, 0]), 1, num_queries=number)
+    with pytest.raises(ValueError, match=r"those of Ranking\.from_flat are not"):
+        tt.MRR(dataset_size=3).update(tt.Ranking.from_flat(two, two, torch.tensor([0, 0]), 10))
+    with pytest.raises(TypeError, match=r"stored entries go through Ranking\.from_sparse"):
+        tt.MRR(k=2).update(torch.eye(3).to_sparse(), torch.arange(3))
     with pytest.raises(ValueError, match=r"must be \(P,\), a row a pair, but scores are \(2,\) and target \(1,\)"):
         tt.Ranking.from_flat(two, one, torch.tensor([0, 0]), 1)
     with pytest.raises(TypeError, match="indexes must hold integer ids"):

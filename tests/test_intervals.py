@@ -115,7 +115,12 @@ def test_intervals_keep_to_the_bounds() -> None:
     suite.update(scores, torch.arange(10))
     assert floats(suite.intervals(method="t")["hit_rate@1"]) == (1.0, 1.0)
     # Ten of ten tell less than that: Wilson's lower end is n / (n + z^2).
-    assert floats(suite.intervals()["hit_rate@1"]) == pytest.approx((10 / (10 + 1.959964**2), 1.0), abs=1e-6)
+    low, high = floats(suite.intervals()["hit_rate@1"])
+    assert low == pytest.approx(10 / (10 + 1.959964**2), abs=1e-6)
+    assert high == 1.0
+    misses = tt.HitRate(k=1)
+    misses.update(scores, torch.arange(10).roll(1))
+    assert floats(misses.intervals())[0] == 0.0
     suite.update(scores, torch.arange(10).roll(1))
     for method in ("auto", "t"):
         low, high = floats(suite.intervals(0.9999999, method=method)["hit_rate@1"])
@@ -125,8 +130,10 @@ def test_intervals_keep_to_the_bounds() -> None:
 
 def test_interval_of_one_query_or_none() -> None:
     suite = tt.TopKMetrics(["hit_rate", "ndcg"], k=1)
-    suite.update(SCORES[:1], GAINS[:1])
-    assert all(end.isnan() for pair in suite.intervals().values() for end in pair)
+    resampled = tt.TopKMetrics(["hit_rate", "ndcg"], k=1, bootstrap=10)
+    for each in (suite, resampled):
+        each.update(SCORES[:1], GAINS[:1])
+        assert all(end.isnan() for pair in each.intervals().values() for end in pair)
     metric = tt.HitRate(k=[1, 2], empty="skip")
     metric.update(SCORES, torch.zeros_like(GAINS))
     assert all(end.isnan().all() for end in metric.intervals())
@@ -145,7 +152,7 @@ def test_intervals_of_a_metric_have_its_shape() -> None:
 # The median -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("queries", [1, 2, 7, 100, 1001])
+@pytest.mark.parametrize("queries", [1, 2, 5, 6, 7, 100, 1001])
 def test_median_of_ranks(queries: int) -> None:
     generator = torch.Generator().manual_seed(queries)
     greater = torch.randint(0, 1500, (queries,), generator=generator)
@@ -158,6 +165,10 @@ def test_median_of_ranks(queries: int) -> None:
     ranks = np.sort((greater + 1 + equal / 2).numpy())
     assert metric.compute().item() == np.median(ranks)
     low, high = floats(metric.intervals())
+    if queries < 6:  # the median lies beyond all of five ranks in one of sixteen cases
+        assert math.isnan(low)
+        assert math.isnan(high)
+        return
     reach = 1.959964 * math.sqrt(queries)
     first, last = math.floor((queries - reach) / 2), math.ceil((queries + reach) / 2) + 1
     assert (low, high) == (ranks[max(first, 1) - 1], ranks[min(last, queries) - 1])
@@ -286,6 +297,19 @@ def test_resamples_do_not_hang_on_batches(named: bool) -> None:
             assert floats(first.intervals()[key]) == pytest.approx(floats(pair), rel=1e-12)
 
 
+def test_jobs_with_a_stream_each_are_merged() -> None:
+    batch = random_batch(80)
+    jobs = [tt.TopKMetrics(["ndcg"], k=3, bootstrap=2000, stream=stream) for stream in (0, 1)]
+    for job, some in zip(jobs, (slice(40), slice(40, 80)), strict=True):
+        job.update(**rows(batch, some))
+    jobs[0].merge_state(jobs[1])
+    merged = floats(jobs[0].intervals()["ndcg@3"])
+    plain = tt.TopKMetrics(["ndcg"], k=3)
+    plain.update(**batch)
+    low, high = floats(plain.intervals()["ndcg@3"])
+    assert merged == pytest.approx((low, high), abs=0.15 * (high - low))
+
+
 def test_streams_and_seeds_draw_differently() -> None:
     batch = random_batch(50)
     ends = set()
@@ -310,7 +334,7 @@ def test_shapes_of_positions_and_ids() -> None:
     single = tt.TopKMetrics(["mrr"], bootstrap=20)
     single.update(scores[0, 0], torch.tensor(0))
     with pytest.raises(ValueError, match=r"query_ids must be \(12,\), one a query, but are \(11,\)"):
-        flat.update(scores.view(12, 5), target.view(12), query_ids=torch.arange(11))
+        named.update(scores.view(12, 5), target.view(12), query_ids=torch.arange(11))
 
 
 def test_what_is_refused() -> None:

@@ -906,7 +906,7 @@ def test_updating_reads_nothing(batch: str) -> None:
         assert all(values.is_meta for values in metric.metric_state.values())
 
 
-@pytest.mark.parametrize("name", [name for name in POLICIES if name not in {"empty=one", "empty=nan"}])
+@pytest.mark.parametrize("name", [name for name in POLICIES if name not in {"empty=one", "empty=nan", "bootstrap"}])
 def test_updating_under_every_policy_reads_nothing(name: str) -> None:
     policy, batch = POLICIES[name]
     metric, update = tt.LabelReport(ITEMS, (3, 1), **policy), BATCHES[batch]("cpu")

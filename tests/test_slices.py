@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torchmetrics import MetricCollection
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 import torch_topk as tt
 
@@ -71,9 +73,17 @@ def test_names_and_numbers_of_groups() -> None:
     kept = SEGMENT >= 0
     by_number.update(SCORES, GAINS, groups={"segment": SEGMENT.numpy()})
     for rows in (kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]):
-        groups = NAMES[SEGMENT[rows]] if rows is not None and (SEGMENT[rows] >= 0).all() else SEGMENT[rows].tolist()
+        groups = NAMES[SEGMENT[rows]] if (SEGMENT[rows] >= 0).all() else SEGMENT[rows].tolist()
         by_name.update(SCORES[rows], GAINS[rows], groups={"segment": groups})
     by_name.update(SCORES[:0], GAINS[:0], groups={"segment": []})
+    assert_same(by_name.compute().values(), by_number.compute().values())
+
+
+@pytest.mark.parametrize("none", [None, -1])
+def test_names_and_none_in_one_batch(none: Any) -> None:
+    by_number, by_name = (tt.TopKMetrics("ndcg@3", slices={"segment": NAMES.tolist()}) for _ in range(2))
+    by_number.update(SCORES, GAINS, groups={"segment": SEGMENT})
+    by_name.update(SCORES, GAINS, groups={"segment": [none if n < 0 else NAMES[n].item() for n in SEGMENT.tolist()]})
     assert_same(by_name.compute().values(), by_number.compute().values())
 
 
@@ -151,6 +161,7 @@ def test_slices_that_are_refused() -> None:
         ({"a": 0}, TypeError, r"slices\['a'\] must be the names"),
         ({"a": True}, TypeError, r"slices\['a'\] must be the names"),
         ({"a": ["x", "x"]}, ValueError, "names a group twice"),
+        ({"a": [2023, 2024]}, TypeError, r"must name its groups by strings, since a number .* is a place among them"),
     ):
         with pytest.raises(error, match=text):
             tt.TopKMetrics("ndcg@3", slices=slices)
@@ -206,15 +217,17 @@ def test_values_are_those_of_the_twins() -> None:
 
 
 def test_values_of_named_queries() -> None:
-    suite = tt.TopKMetrics(["gmr", "mrr", "median_rank"], collect=True)
+    suite = tt.TopKMetrics(["gmr", "mr", "mrr", "median_rank"], collect=True, at="_at_", postfix="_test")
     names = [f"query {number}" for number in range(60)]
     suite.update(SCORES, GAINS.argmax(1), query_ids=names)
     found = suite.collected()
     assert found.ids.tolist() == names
-    assert found.names == ("gmr", "mrr")
-    assert_same(found["gmr"], tt.functional.mr(SCORES, GAINS.argmax(1)))
+    assert found.names == ("mr_test", "mrr_test")  # the others are no means of queries' values
+    assert found.lower_is_better == ("mr_test",)
+    assert_same(found["mr_test"], tt.functional.mr(SCORES, GAINS.argmax(1)))
+    assert float(found["mr_test"].mean()) == pytest.approx(suite.compute()["mr_test"].item())
     frame = found.to_pandas()
-    assert frame.loc["query 7", "mrr"] == found["mrr"][7]
+    assert frame.loc["query 7", "mrr_test"] == found["mrr_test"][7]
     twin = pickle.loads(pickle.dumps(suite))
     assert twin.collected().ids.tolist() == names
 
@@ -231,6 +244,66 @@ def test_values_that_were_not_kept() -> None:
         other.collected()
     with pytest.raises(ValueError, match="make the suite with collect=True"):
         tt.TopKMetrics("ndcg@3").collected()
+
+
+def test_compare_goes_by_the_metrics_of_the_suites() -> None:
+    one, other = (tt.TopKMetrics({"rank": "mr"}, collect=True) for _ in range(2))
+    labels = GAINS.argmax(1)
+    one.update(SCORES, labels)
+    other.update(SCORES + 3 * torch.nn.functional.one_hot(labels, 12), labels)
+    (pair,) = tt.compare({"one": one, "other": other}).pairs
+    assert pair.difference < 0
+    assert pair.wins > pair.losses  # a lower rank is better, whatever it is called
+
+
+def test_suites_of_one_kind_in_a_collection() -> None:
+    both = MetricCollection({name: tt.TopKMetrics("ndcg@3", collect=True, prefix=f"{name}/") for name in "ab"})
+    for start in (0, 20, 40):
+        both.update(SCORES[start : start + 20], GAINS[start : start + 20])
+    both.compute()
+    assert len(both["a"].collected()) == len(both["b"].collected()) == 60
+
+
+def test_batch_that_is_refused_leaves_no_values() -> None:
+    suite = tt.TopKMetrics("ndcg@3", collect=True)
+    suite.update(SCORES[:10], GAINS[:10])
+    suite.sync(should_sync=False)
+    suite._is_synced = True
+    with pytest.raises(TorchMetricsUserError):
+        suite.update(SCORES[10:], GAINS[10:])
+    suite._is_synced = False
+    assert len(suite.collected()) == 10
+
+
+def test_only_metrics_of_the_run() -> None:
+    suite = tt.TopKMetrics([tt.Coverage(k=3, num_items=12)], collect=True, bootstrap=5, slices={"x": 2})
+    suite.update(SCORES, groups={"x": torch.zeros(60, dtype=torch.long)})
+    assert suite.collected().values.shape == (60, 0)
+    assert list(suite.compute()) == ["coverage@3"]
+
+
+def test_ids_of_all_batches_or_of_none() -> None:
+    suite = tt.TopKMetrics("ndcg@3", collect=True)
+    suite.update(SCORES[:2], GAINS[:2], query_ids=["a", "b"])
+    with pytest.raises(ValueError, match="query_ids were given with some batches and not with others"):
+        suite.update(SCORES[2:], GAINS[2:])
+    for strange in ([None, None], [1.5, 2.5], [("a",), ("b",)], [1, "a"]):
+        with pytest.raises((TypeError, ValueError), match="query_ids must be"):
+            tt.TopKMetrics("ndcg@3", collect=True).update(SCORES[:2], GAINS[:2], query_ids=strange)
+    first, second = (tt.TopKMetrics("ndcg@3", collect=True) for _ in range(2))
+    for each in (first, second):
+        each.update(SCORES[:2], GAINS[:2])
+    first.merge_state(second)
+    with pytest.raises(ValueError, match="have queries at the same positions: give query_ids="):
+        first.collected()
+
+
+def test_ids_are_copied() -> None:
+    suite, ids = tt.TopKMetrics("ndcg@3", collect=True), torch.tensor([0, 1])
+    for rows in (slice(0, 2), slice(2, 4)):
+        suite.update(SCORES[rows], GAINS[rows], query_ids=ids)
+        ids += 2
+    assert suite.collected().ids.tolist() == [0, 1, 2, 3]
 
 
 def test_two_queries_of_one_name() -> None:

@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -204,6 +203,8 @@ def test_who_refuses() -> None:
             tt.TopKMetrics(["ndcg", name], k=3, ties="expected")
     with pytest.raises(ValueError, match="denominator='hits'"):
         tt.MAP(denominator="hits", ties="expected")
+    with pytest.raises(ValueError, match="denominator='hits'"):
+        tt.TopKMetrics([tt.MAP(k=2, denominator="hits")], ties="expected")
     with pytest.raises(ValueError, match="ERR has no value with ties='expected'"):
         tt.TopKMetrics(["ndcg", tt.ERR(k=3)], k=3, ties="expected")
     with pytest.raises(ValueError, match=r"The Ranking has ties='index', but this metric ties='expected'"):
@@ -263,6 +264,26 @@ def test_queries_whose_first_k_hang_on_ties(ties: str, branch_free: bool) -> Non
     assert metric.compute().tolist() == pytest.approx(torch.tensor(expected).double().mean(0)[:-1].tolist())
 
 
-def test_a_shared_reference_is_right() -> None:
+def test_orders_are_all_there_are() -> None:
     assert [*orders([1.0, 2.0, 1.0])] == [[1, 0, 2], [1, 2, 0]]
-    assert replace(ref.query_of_ids([1], {1: 1.0}), columns=3).columns == 3
+    assert len([*orders([0.0] * 4)]) == 24
+
+
+def test_large_gains_and_many_rows() -> None:
+    """Gains beyond 32 bits, and rows of which only some are laid out at a time."""
+    gains = torch.tensor([[2**33, 2**34, 2**35]])
+    assert tt.Ranking.from_scores(torch.zeros(1, 3), gains, 3, ties="optimistic").ids.tolist() == [[2, 1, 0]]
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 5, (300, 20_000), generator=generator).float()
+    truth = torch.randint(0, 3, scores.shape, generator=generator)
+    for ties in ("optimistic", "expected"):
+        found = tt.functional.ndcg(scores, truth, k=5, ties=ties)
+        parts = [tt.functional.ndcg(scores[i : i + 7], truth[i : i + 7], k=5, ties=ties) for i in range(0, 300, 7)]
+        torch.testing.assert_close(found, torch.cat(parts))
+
+
+def test_no_column() -> None:
+    suite = tt.TopKMetrics(["ndcg", "mrr", "map"], k=2, ties="expected")
+    for truth in (torch.zeros(3, 0), tt.Relevance.from_ids(torch.full((3, 1), -1))):
+        suite.update(torch.zeros(3, 0), truth)
+    assert all(value == 0 for value in suite.compute().values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,6 +98,13 @@ def is_single(k: int | Sequence[int] | None) -> bool:
     return k is None or np.ndim(k) == 0
 
 
+def read_int(name: str, value: object, least: int) -> int:
+    """An int of at least so much; a ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be an int of at least {least}, but is {value!r}.")
+    return int(value)
+
+
 def read_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Raise a ValueError that lists the choices unless the value is one of them."""
     if value not in choices:
@@ -106,6 +114,10 @@ def read_choice(name: str, value: object, choices: Sequence[object]) -> None:
 def as_tensor(name: str, value: object, device: torch.device | None = None) -> Tensor:
     """A tensor as it is (it must be on ``device``), or a NumPy array as a tensor there."""
     if isinstance(value, Tensor):
+        if name == "scores" and value.layout != torch.strided:
+            raise TypeError(
+                f"scores must be dense, but are {value.layout}: stored entries go through Ranking.from_sparse."
+            )
         if device is not None and value.device != device:
             raise ValueError(f"{name} is on {value.device}, but the scores are on {device}; move it there first.")
         return value.detach()

@@ -36,9 +36,10 @@ def wilson(moments: Tensor, level: float) -> tuple[Tensor, Tensor]:
     middle = share + z * z / (2 * n)
     margin = z * (share * (1 - share) / n + z * z / (4 * n * n)).clamp(min=0).sqrt()
     scale = torch.where(n > 1, 1 + z * z / n, torch.nan)
-    return (middle - margin) / scale, (middle + margin) / scale
+    # Of none or of all, one end is the share itself but for rounding.
+    return torch.minimum((middle - margin) / scale, share), torch.maximum((middle + margin) / scale, share)
 
 
 def are_proportions(moments: Tensor) -> Tensor:
-    """Where every query's value is 0 or 1: only there are value and square the same, query by query and so in sum."""
+    """Where every query's value is 0 or 1, of values in [0, 1]: only there is each its square, and so the sums."""
     return moments[3] == moments[4]

@@ -14,6 +14,7 @@ from torch import Tensor
 from typing_extensions import Unpack, override
 
 from torch_topk.inputs import COUNT_TIES, RANK_TIES, Cutoffs, is_single, nearest, read_cutoffs
+from torch_topk.kernels import sum_dtype
 from torch_topk.packed import PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.ranking import Ranking
 
@@ -79,7 +80,6 @@ class TopKMetric(PackedMetric):
         if "ranking" not in self.reads:
             given.setdefault("ties", "realistic")
         cutoffs, options, policies = read_cutoffs(k), dict(_options or {}), Policies(**given)
-        self.check_ties(policies.ties)
         config = f"{type(self).__name__}{cutoffs}{sorted(options.items())}{policies}"
         super().__init__(len(cutoffs), config, policies, others, tallies=_tallies)
         self.cutoffs: Cutoffs = cutoffs
@@ -87,17 +87,21 @@ class TopKMetric(PackedMetric):
         self.options, self.given = options, asked
         for name, value in options.items():
             setattr(self, name, value)
+        self.check_ties(policies.ties)
         self._one = is_single(k)
 
-    @classmethod
-    def check_ties(cls, ties: str) -> None:
+    def check_ties(self, ties: str) -> None:
         """Raise a ValueError for a tie rule under which the metric has no value."""
-        known = [*(RANK_TIES if "ranking" in cls.reads else ()), *(COUNT_TIES if "counts" in cls.reads else ())]
-        rules = [rule for rule in dict.fromkeys(known) if rule != "expected" or cls.expected]
+        known = [*(RANK_TIES if "ranking" in self.reads else ()), *(COUNT_TIES if "counts" in self.reads else ())]
+        rules = [rule for rule in dict.fromkeys(known) if rule != "expected" or self.expected]
         if ties not in rules:
-            raise ValueError(
-                f"{cls.__name__} has no value with ties={ties!r}, only with {', '.join(map(repr, rules))}."
-            )
+            name, allowed = type(self).__name__, ", ".join(map(repr, rules))
+            raise ValueError(f"{name} has no value with ties={ties!r}, only with {allowed}.")
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is a mean, or a ratio of sums, of values that each query has."""
+        return not self.tallies and type(self).read is PackedMetric.read
 
     def prepare(self, device: torch.device) -> None:
         """Copy to a device what the metric holds of items, so that no update waits for it."""
@@ -118,8 +122,8 @@ class TopKMetric(PackedMetric):
 
     def margins(self, counts: Tensor, level: float) -> tuple[Tensor, Tensor]:
         """The ends of an interval around `summary`, ``(len(cutoffs),)`` each: NaN where there is none."""
-        del counts, level
-        none = self._sums.new_full((len(self.cutoffs),), torch.nan)
+        del level
+        none = torch.full((len(self.cutoffs),), torch.nan, dtype=sum_dtype(counts.device), device=counts.device)
         return none, none
 
     @override

@@ -350,6 +350,10 @@ class PackedMetric(Metric):
                 f"move it with .to({str(ranking.device)!r})."
             )
         samples = ranking.samples
+        if self.policies.dataset_size is not None and not getattr(ranking, "in_order", True):
+            raise ValueError(
+                "dataset_size is for queries in a sampler's order, which those of Ranking.from_flat are not."
+            )
         if self.policies.dataset_size is not None:
             ranking = ranking.first(self._unrepeated(samples, self.policies.dataset_size))
         return Batch(ranking, samples)
@@ -441,7 +445,11 @@ class PackedMetric(Metric):
         """The tallies, safe to add to in place: as made, or under inference_mode, they are not."""
         counts = self._counts
         assert counts is not None  # noqa: S101 - its callers have seen to it
-        if counts.stride() == (0,) or (counts.is_inference() and not torch.is_inference_mode_enabled()):
+        if (
+            counts is self._defaults[self._counts_state]
+            or counts.stride() == (0,)
+            or (counts.is_inference() and not torch.is_inference_mode_enabled())
+        ):
             self._counts = counts = counts.clone(memory_format=torch.contiguous_format)
         return counts
 
@@ -505,7 +513,8 @@ class PackedMetric(Metric):
 
         with n the effective number of queries, :math:`(\sum w\,den)^2 / \sum (w\,den)^2`. For a mean this is the
         familiar mean ± t s/√n. Where all values are 0 or 1, "auto" takes Wilson's score interval in its place, which
-        holds for few and for rare hits too; in a suite with ``bootstrap=`` it takes the percentiles of the resamples.
+        holds for few and for rare hits too; in a suite with ``bootstrap=`` it takes the percentiles of the resamples,
+        but for groups, of which no resamples are kept.
         Intervals are clipped to the metric's bounds.
 
         Args:
@@ -524,7 +533,7 @@ class PackedMetric(Metric):
             Wilson, Probable inference, the law of succession, and statistical inference, 1927; Efron, Bootstrap
             methods, 1979.
         """
-        if not 0 < level < 1:
+        if not isinstance(level, Real) or not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, but is {level!r}.")
         read_choice("method", method, ("auto", "t", "bootstrap"))
         return self._pair(*self._ends(*self._reduce(), level, method))
@@ -693,5 +702,5 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 
 def _zeros(size: int, device: torch.device | None = None) -> Tensor:
-    """Zeros that take the memory of one: what tallies are until something is counted, and are reset to."""
+    """Zeros that take the memory of one: what tallies are until something is counted."""
     return torch.zeros(1, dtype=torch.int64, device=device).expand(size)

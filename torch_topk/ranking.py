@@ -20,6 +20,7 @@ from torch_topk.inputs import (
     as_tensor,
     read_choice,
     read_cutoffs,
+    read_int,
     require_integer,
     unravel,
 )
@@ -77,6 +78,9 @@ class Ranking(Record):
         self._groups: TieGroups | None = None
         self.ids, self.relevance, self.ties, self.depth = ids, relevance, ties, depth
         self._pool, self._pool_holds = pool, pool_holds  # the candidates: scores (Q, N), or whole lists of ids
+
+    in_order = True
+    """Whether queries stand as they were given."""
 
     @classmethod
     def from_scores(  # noqa: C901, PLR0912 - one straight line of steps, each for an argument
@@ -384,15 +388,18 @@ class Ranking(Record):
             ids, query = query.unique(return_inverse=True)
             num_queries = len(ids)
         else:
+            num_queries = read_int("num_queries", num_queries, 0)
             stray = (query < 0) | (query >= num_queries)
             faults["indexes"] = stray.sum()
             query = torch.where(stray, num_queries, query)
         item = torch.arange(len(query), device=query.device)
         relevance = Relevance.of_rows(query, gains, num_queries)
-        return cls._from_pairs(
+        ranking = cls._from_pairs(
             query, item, scores, relevance, k, weights=weights, ties=ties, non_finite=non_finite, validate=validate,
             faults=faults,
         )  # fmt: skip
+        ranking.in_order = False
+        return ranking
 
     @classmethod
     def from_sparse(
@@ -437,10 +444,11 @@ class Ranking(Record):
         if relevance.self_ids is not None:
             values = values.masked_fill(relevance.self_ids[query] == item, least)
         faults: dict[str, Tensor] = {}
-        order = item.argsort(stable=True)
-        order = order[query[order].argsort(stable=True)]
-        twice = (query[order].diff() == 0) & (item[order].diff() == 0)
-        faults["duplicates"] = _mark(query[order][1:], twice, queries, counted).sum()
+        if validate != "off":
+            order = item.argsort(stable=True)
+            order = order[query[order].argsort(stable=True)]
+            twice = (query[order].diff() == 0) & (item[order].diff() == 0)
+            faults["duplicates"] = _mark(query[order][1:], twice, queries, counted).sum()
         return cls._from_pairs(
             query, item, values, relevance, k, weights=weights, counted=counted, ties=ties, non_finite=non_finite,
             validate=validate, faults=faults,
@@ -554,7 +562,7 @@ class Ranking(Record):
             ties=self.ties,
             depth=self.depth,
             shape=(samples, *self.shape[1:]),
-            pool=lambda: self._pool()[:queries],
+            pool=partial(_first_rows, self._pool, queries),
             pool_holds=self._pool_holds,
             faults=self.faults,
             values=None if self._scored is None else self._scored[:queries],
@@ -583,16 +591,20 @@ class Ranking(Record):
 
         def count() -> Tensor:
             if self._pool_values is None:
-                return count_level(self._pool(), self._limit())
+                return count_level(self._whole_pool(), self._limit())
             return (self._pool_values() == self._limit()[:, None]).sum(1)
 
         return self._once("level", count)
 
+    def _whole_pool(self) -> Tensor:
+        """The candidates, made once: where an exclusion is written into them, they are a copy."""
+        return self._once("pool", self._pool)
+
     def _sum_level(self, worth: Worth) -> Tensor:
         """What these candidates are worth together, ``(Q,)``."""
         if self._pool_values is None:
-            return tail_of_scores(self._pool(), self._limit(), self.relevance, worth)
-        ids = self._pool()
+            return tail_of_scores(self._whole_pool(), self._limit(), self.relevance, worth)
+        ids = self._whole_pool()
         return torch.where(
             self._pool_values() == self._limit()[:, None], worth(self.relevance.gains_of(ids), ids), 0.0
         ).sum(1)

@@ -10,14 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from numbers import Integral
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from torch_topk.gain import Gain, is_relevant
-from torch_topk.inputs import Array, as_tensor, require_integer, unravel
+from torch_topk.inputs import Array, as_tensor, read_int, require_integer, unravel
 from torch_topk.kernels import count_columns, count_true, lowest, may_branch, orderable, sum_dtype
 
 Rows: TypeAlias = slice | Sequence[int] | Array
@@ -133,8 +132,7 @@ class Relevance(ABC):
         shapes = {tuple(part.shape) for part in (rows, items, worth) if part is not None}
         if len(shapes) != 1 or rows.dim() != 1:
             raise ValueError(f"query, item and gains must be 1-D and of one length, but have shapes {sorted(shapes)}.")
-        if isinstance(num_queries, bool) or not isinstance(num_queries, Integral) or num_queries < 0:
-            raise ValueError(f"num_queries must be an int of at least 0, but is {num_queries!r}.")
+        read_int("num_queries", num_queries, 0)
         if rows.device.type != "meta":
             stray = (rows < 0) | (rows >= num_queries)
             if bool(stray.any()):
@@ -251,6 +249,10 @@ class Relevance(ABC):
     @abstractmethod
     def listed(self, num_items: int) -> Tensor:
         """Mark the listed items (in dense truth: the gains that are not 0): bool ``(Q, num_items)``."""
+
+    def laid_out(self, num_items: int) -> Tensor:
+        """Return the gain of each item, of truth that lists none: ``(Q, num_items)``."""
+        return self.listed(num_items)
 
     @abstractmethod
     def among(self, scores: Tensor) -> Relevance:
@@ -405,6 +407,9 @@ class _Dense(Relevance):
             raise ValueError(f"Relevance of {self.gains.shape[1]} items cannot be laid over {num_items} items.")
         return self.gains != 0
 
+    def laid_out(self, num_items: int) -> Tensor:  # noqa: ARG002 - every column is an item
+        return self.gains
+
     def among(self, scores: Tensor) -> Relevance:
         return _Dense(self.gains.masked_fill(scores <= lowest(scores.dtype), 0))
 
@@ -426,10 +431,18 @@ class _Groups(Relevance):
     """Groups of queries and of items: relevant is what is of one group."""
 
     def __init__(
-        self, query_group: Tensor, item_group: Tensor, self_ids: Tensor | None, kept: Tensor | None = None
+        self,
+        query_group: Tensor,
+        item_group: Tensor,
+        self_ids: Tensor | None,
+        kept: Tensor | None = None,
+        ordered: Tensor | None = None,
     ) -> None:
         self.query_group, self.item_group, self.self_ids, self.kept = query_group, item_group, self_ids, kept
         self.width = item_group.shape[0]
+        if ordered is None:
+            ordered = (item_group if kept is None else item_group.masked_fill(~kept, _NO_ITEM)).sort().values
+        self._ordered = ordered  # once for a data set, and not a batch
 
     @property
     def num_queries(self) -> int:
@@ -438,7 +451,7 @@ class _Groups(Relevance):
     def __getitem__(self, rows: Rows) -> Relevance:
         index = _row_index(rows, self.device)
         own = None if self.self_ids is None else self.self_ids[index]
-        return _Groups(self.query_group[index], self.item_group, own, self.kept)
+        return _Groups(self.query_group[index], self.item_group, own, self.kept, self._ordered)
 
     @property
     def device(self) -> torch.device:
@@ -462,12 +475,14 @@ class _Groups(Relevance):
     def num_relevant(self, min_relevance: float | None = None) -> Tensor:
         if min_relevance is not None and min_relevance > 1:
             return torch.zeros_like(self.query_group)
-        groups = self.item_group if self.kept is None else self.item_group.masked_fill(~self.kept, _NO_ITEM)
-        count = _count_equal(groups, self.query_group)
-        if self.self_ids is None:
-            return count
-        everywhere = _Groups(self.query_group, self.item_group, None, self.kept)
-        return count - everywhere.contains(self.self_ids[:, None])[:, 0].long()
+        count = _count_equal(self._ordered, self.query_group)
+        return count if self.self_ids is None else count - self._own().long()
+
+    def _own(self) -> Tensor:
+        """Whether each query's own item is of its group, and so among those counted: bool ``(Q,)``."""
+        assert self.self_ids is not None  # noqa: S101 - its callers have seen to it
+        others = _Groups(self.query_group, self.item_group, None, self.kept, self._ordered)
+        return others.contains(self.self_ids[:, None])[:, 0]
 
     def num_refused(self, min_relevance: float | None = None) -> Tensor:
         own = 0 if self.self_ids is None else self.judged(self.self_ids).long()
@@ -476,12 +491,11 @@ class _Groups(Relevance):
     def tally(self, into: Tensor, counted: Tensor, min_relevance: float | None = None) -> None:
         if min_relevance is not None and min_relevance > 1:
             return
-        times = _count_equal(self.query_group.masked_fill(~counted, _NO_ITEM), self.item_group)
+        times = _count_equal(self.query_group.masked_fill(~counted, _NO_ITEM).sort().values, self.item_group)
         into += times if self.kept is None else times * self.kept
         if self.self_ids is not None:
-            everywhere = _Groups(self.query_group, self.item_group, None, self.kept)
-            own = everywhere.contains(self.self_ids[:, None])[:, 0] & counted
-            into.scatter_add_(0, self.self_ids.clamp(min=0), -own.long())
+            own = self._own() & counted
+            into.scatter_add_(0, self.self_ids.clamp(0, len(into) - 1), -own.long())
 
     def best_gains(self, k: int | None, gain: Gain) -> Tensor:
         items = self.item_group.shape[0]
@@ -506,7 +520,12 @@ class _Groups(Relevance):
     def listed(self, num_items: int) -> Tensor:
         if num_items != self.width:
             raise ValueError(f"Relevance of {self.width} items cannot be laid over {num_items} items.")
-        return self.contains(torch.arange(num_items, device=self.device).expand(self.num_queries, -1))
+        found = self.query_group[:, None] == self.item_group
+        if self.kept is not None:
+            found &= self.kept
+        if self.self_ids is not None:
+            found &= torch.arange(num_items, device=self.device) != self.self_ids[:, None]
+        return found
 
     def among(self, scores: Tensor) -> Relevance:
         return _Dense(self.listed(scores.shape[1])).among(scores)
@@ -526,9 +545,8 @@ class _Groups(Relevance):
         return None
 
 
-def _count_equal(values: Tensor, sought: Tensor) -> Tensor:
-    """How many of some numbers ``(N,)`` are equal to each that is sought ``(Q,)``."""
-    ordered = values.sort().values
+def _count_equal(ordered: Tensor, sought: Tensor) -> Tensor:
+    """How many of some numbers, ascending ``(N,)``, are equal to each that is sought ``(Q,)``."""
     return torch.searchsorted(ordered, sought, right=True) - torch.searchsorted(ordered, sought)
 
 
@@ -713,7 +731,7 @@ class _Csr(Relevance):
         if gains is not None and gains.dtype == torch.bool:
             gains = gains.to(torch.int8)
         # One key a (query, item) pair: ids below the stride fit, and larger ones go by their place among all.
-        stride, codes, names = _NO_ITEM // max(num_queries, 1), item, None
+        stride, codes, names = _NO_ITEM // (num_queries + 1), item, None  # a row of no query has the number Q
         if width is None and item.device.type != "meta" and item.shape[0] and int(item.max()) >= stride:
             names, codes = item.unique(return_inverse=True)
         negative = item < 0

@@ -60,13 +60,21 @@ def name_keys(names: Iterable[object]) -> Tensor:
 def read_ids(query_ids: Any, shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Any]:
     """What queries are called, as int64 keys ``(Q,)`` on a device, and as it was given, ``(Q,)``."""
     given = query_ids if isinstance(query_ids, Tensor) else as_array(query_ids)
+    if isinstance(query_ids, (list, tuple)) and isinstance(given, np.ndarray) and given.dtype.kind == "U":
+        given = np.array(query_ids, dtype=object)  # in which numbers among strings stay what they are
     if tuple(given.shape) not in {shape, (prod(shape),)}:
         raise ValueError(f"query_ids must be {shape}, one a query, but are {tuple(given.shape)}.")
     given = given.reshape(-1)
-    if isinstance(given, np.ndarray) and given.dtype.kind in "UO":
-        return name_keys(given).to(device), given
+    if isinstance(given, np.ndarray) and given.dtype.kind not in "iu":
+        kinds = {type(each) for each in given.tolist()}
+        if all(issubclass(kind, str) for kind in kinds):
+            return name_keys(given).to(device, non_blocking=True), given
+        if kinds != {int}:
+            held = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise TypeError(f"query_ids must be all integers or all strings, but hold {held}.")
+        given = given.astype(np.int64)
     ids = given if isinstance(given, Tensor) else torch.from_numpy(given)
-    return require_integer("query_ids", ids).to(device), given
+    return require_integer("query_ids", ids).to(device, non_blocking=True), given
 
 
 class Resampler:

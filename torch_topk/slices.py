@@ -43,7 +43,7 @@ class Slices:
         """Find the rows that queries belong to.
 
         Args:
-            groups: For each way a group a query: its number, -1 for none, or its name.
+            groups: For each way a group a query: its name, or its place among them; None or -1 for none.
             shape: The queries' own shape.
             queries: How many there are.
             device: Where the rows are wanted.
@@ -80,6 +80,11 @@ def _read_names(way: str, groups: Any) -> tuple[str, ...]:
         groups = range(int(groups))
     if isinstance(groups, str) or not isinstance(groups, (Sequence, np.ndarray)) or len(groups) == 0:
         raise TypeError(f"slices[{way!r}] must be the names of its groups, or their number, but is {groups!r}.")
+    if not isinstance(groups, range) and not all(isinstance(name, str) for name in groups):
+        raise TypeError(
+            f"slices[{way!r}] must name its groups by strings, since a number given as a group is a place among them, "
+            f"but is {list(groups)!r}: write map(str, ...) of it, and of what groups= is given."
+        )
     names = tuple(str(name) for name in groups)
     if len(set(names)) < len(names):
         raise ValueError(f"slices[{way!r}] names a group twice: {', '.join(names)}.")
@@ -87,12 +92,17 @@ def _read_names(way: str, groups: Any) -> tuple[str, ...]:
 
 
 def _read_numbers(way: str, given: Any, names: tuple[str, ...], device: torch.device) -> Tensor:
+    if hasattr(given, "to_numpy"):
+        given = given.to_numpy()
     if isinstance(given, (list, tuple)):
-        given = as_array(given)
+        named = any(isinstance(each, str) for each in given)
+        given = np.array(given, dtype=object) if named else as_array(given)
     if isinstance(given, np.ndarray) and given.dtype.kind in "UO":
-        number = {name: i for i, name in enumerate(names)}
-        for name in given.reshape(-1):
-            if str(name) not in number:
-                raise ValueError(f"groups[{way!r}] has {str(name)!r}, but slices has {', '.join(names)}.")
-        given = np.array([number[str(name)] for name in given.reshape(-1)], dtype=np.int64).reshape(given.shape)
+        number: dict[Any, int] = {None: -1, -1: -1, **{name: i for i, name in enumerate(names)}}
+        for name in given.reshape(-1).tolist():
+            if name not in number:
+                raise ValueError(
+                    f"groups[{way!r}] has {name!r}, but slices has {', '.join(names)}; None is for no group."
+                )
+        given = np.array([number[name] for name in given.reshape(-1).tolist()], dtype=np.int64).reshape(given.shape)
     return require_integer(f"groups[{way!r}]", as_tensor(f"groups[{way!r}]", given, device))

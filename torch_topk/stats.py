@@ -137,7 +137,8 @@ class Comparison:
         return (
             f"The best mean of a metric is marked. A letter: significantly better than the system of that letter "
             f"({_TESTS[self.test]}, p < {1 - self.level:.2g}, {_CORRECTIONS[self.correction]}, {len(self.pairs)} "
-            f"pairs). In brackets: {100 * self.level:g} % intervals of the mean, over {queries:,} queries"
+            f"{'pair' if len(self.pairs) == 1 else 'pairs'}). In brackets: {100 * self.level:g} % intervals of the "
+            f"mean, over {queries:,} queries"
             f"{''.join(', ' + each for each in left)}."
         )
 
@@ -338,7 +339,8 @@ def compare(
     if isinstance(lower_is_better, str) or unknown:
         raise ValueError(f"lower_is_better must list metrics among {first.names}, but is {lower_is_better!r}.")
     ours = {name: _metric(name) for name in first.names}
-    lower = {name for name, kind in ours.items() if name in lower_is_better or (kind and not kind.higher_is_better)}
+    told = {*lower_is_better, *(name for table in tables.values() for name in table.lower_is_better)}
+    lower = {name for name, kind in ours.items() if name in told or (kind and not kind.higher_is_better)}
     values = np.stack([table.values for table in tables.values()], axis=1)  # noqa: PD011 - not of pandas
     counted = _read_missing(tables, values)
 
@@ -432,7 +434,9 @@ def _align(tables: Mapping[str, QueryValues], metrics: tuple[str, ...]) -> dict[
                 "to_pandas().loc[ids] of both."
             )
         columns = [table.names.index(each) for each in metrics]
-        aligned[name] = QueryValues(first.ids, metrics, table.values[[here[query] for query in rows]][:, columns])  # noqa: PD011 - not of pandas
+        values = table.values[[here[query] for query in rows]][:, columns]  # noqa: PD011 - not of pandas
+        lower = tuple(metric for metric in metrics if metric in table.lower_is_better)
+        aligned[name] = QueryValues(first.ids, metrics, values, lower)
     return aligned
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
-from math import inf, isnan, prod
+from math import isnan, prod
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -19,7 +20,7 @@ from torch.nn import ModuleDict
 from torchmetrics import Metric
 from typing_extensions import Unpack, override
 
-from torch_topk.inputs import COUNT_TIES, FAULTS, nearest
+from torch_topk.inputs import COUNT_TIES, FAULTS, Cutoffs, nearest, read_int
 from torch_topk.metric import TopKMetric, find, parse
 from torch_topk.packed import POLICY_NAMES, Batch, PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.presets import presets
@@ -89,9 +90,11 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
             whenever the first of the other is.
         collect: Whether to keep each query's values, on the host: see `collected`.
         slices: Groups of queries to report beside all: ``{"segment": ["new", "loyal"]}``, or how many groups there are.
-            ``update(..., groups={"segment": ...})`` takes the group of each query, a number or a name, -1 for none.
-        preset: The system whose conventions hold where nothing else is asked for: see `presets`, each of which prints
-            what it stands for.
+            ``update(..., groups={"segment": ...})`` takes the group of each query: its name, or its place among them,
+            and None or -1 for none. There is a key for each group and metric, so thousands of groups take seconds to
+            set up.
+        preset: The system whose conventions hold for metrics made by name or class, where nothing else is asked for:
+            see `presets`, each of which prints what it stands for.
         kwargs: The fields of `Policies`, defaults for every metric made by name, and torchmetrics' own arguments.
 
     Attributes:
@@ -146,14 +149,14 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         if not named:
             raise ValueError("metrics must name at least one metric, but is empty.")
         for name, number, least in (("bootstrap", bootstrap, 2), ("seed", seed, 0), ("stream", stream, 0)):
-            if name == "bootstrap" and number is None:
-                continue
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise ValueError(f"{name} must be an int of at least {least}, but is {number!r}.")
+            if number is not None or name != "bootstrap":
+                read_int(name, number, least)
         self.slices, self.collect = Slices(slices), bool(collect)
         self.bootstrap, self.seed, self.stream = bootstrap, seed, stream
         config = f"{type(self).__name__}{[metric for _, metric in named]}{policies}"
-        config += f"{self.slices}{self.collect}{bootstrap} {seed} {stream}"
+        config += f"{self.slices}{bootstrap} {seed}"
+        if collect:  # what is kept is no state: no other suite's update may stand for this one's
+            config += f"{prefix} {postfix} {at}"
         columns = sum(len(metric.cutoffs) for _, metric in named)
         more = 5 * columns * len(self.slices) + 2 * columns * (bootstrap or 0)
         tallies = sum(metric.tallies for _, metric in named)
@@ -165,6 +168,8 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         self.reads_truth: bool = any(metric.reads_truth for _, metric in named)
         self._resampler = None if bootstrap is None else Resampler(bootstrap, seed, stream)
         self._kept: list[tuple[Any, Tensor, Tensor]] = []  # of each batch: ids, values, which queries count
+        self._fresh: tuple[Any, Tensor, Tensor] | None = None  # the same of the batch that is being added
+        self._called: bool | None = None  # whether queries came with ids
         self.prefix, self.postfix, self.at = prefix, postfix, at
         self._prepare()
         self._name_keys()
@@ -177,7 +182,7 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         keys = [self._key(base, k) for base, metric in self.named for k in metric.cutoffs]
         sliced = [self._key(base, k) for base, metric in self._means for k in metric.cutoffs]
         keys += [f"{key}/{way}/{group}" for way, group in self.slices.rows for key in sliced]
-        twice = sorted({key for key in keys if keys.count(key) > 1})
+        twice = sorted(key for key, count in Counter(keys).items() if count > 1)
         if twice:
             raise ValueError(f"Two metrics have the key {twice[0]!r}: rename one, as in {{'new_name': metric}}.")
         self._keys = tuple(keys)
@@ -261,6 +266,9 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
             first = (place * world + rank) * each
             steps = torch.arange(queries, device=device)
             keys = steps + first if world == 1 else first + steps // each * (world * each) + steps % each
+            if self._called is not None and self._called != (query_ids is not None):
+                raise ValueError("query_ids were given with some batches and not with others: give them with all.")
+            self._called = query_ids is not None
             if query_ids is not None:
                 keys, ids = read_ids(query_ids, (batch.samples, *record.shape[1:])[: len(record.shape)], device)
                 keys, ids = keys[:queries], ids[:queries]
@@ -291,12 +299,22 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
             found.append(sums[:, : self._columns].reshape(-1))
             found.append(sums[:, self._columns :].expand(-1, self._columns).reshape(-1))
         if self.collect:
-            ids = batch.keys if batch.ids is None else batch.ids
+            ids: Any = batch.keys if batch.ids is None else batch.ids
             values = self.read(num, den)
-            kept = [values[:, columns] for metric, columns, _ in self._places() if not metric.tallies]
-            shown = [torch.cat(kept, dim=1), batch.record.weights > 0]
-            self._kept.append((ids, *(each.to("cpu", non_blocking=True) for each in shown)))
+            kept = [values[:, columns] for metric, columns, _ in self._places() if metric.is_mean]
+            self._fresh = (
+                ids.copy() if isinstance(ids, np.ndarray) else _on_host(ids),
+                _on_host(torch.cat([values[:, :0], *kept], dim=1)),
+                _on_host(batch.record.weights > 0),
+            )
         return tuple(found)
+
+    @override
+    def _add(self, sums: Tensor, counts: Tensor | None = None) -> None:
+        fresh, self._fresh = self._fresh, None
+        super()._add(sums, counts)
+        if fresh is not None:
+            self._kept.append(fresh)
 
     def _places(self) -> Iterator[tuple[TopKMetric, slice, slice]]:
         """Each metric, its columns of the pack, and its cells of the tallies."""
@@ -362,7 +380,8 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         if self.bootstrap is not None and method != "t":
             num, den = sums[-2 * self._columns * self.bootstrap :].view(2, self.bootstrap, self._columns)
             tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=sums.dtype, device=sums.device)
-            first = self.read(num, den).nanquantile(tails, dim=0)
+            # Of fewer than two queries there is no interval, whatever is drawn.
+            first = self.read(num, den).nanquantile(tails, dim=0).masked_fill(low[0].isnan(), torch.nan)
         ends = [
             torch.stack(metric.margins(counts[cells], level)) if metric.tallies else first[:, columns]
             for metric, columns, cells in self._places()
@@ -413,7 +432,7 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         base = self._base(name)
         metric, values = dict(self.named)[base], self.compute()
         sign = 1 if metric.higher_is_better else -1
-        by_cutoff = {k: values[self._key(base, k)] for k in sorted(metric.cutoffs, key=lambda k: k or 0)}
+        by_cutoff = {k: values[self._key(base, k)] for k in _ascending(metric.cutoffs)}
         best = max(by_cutoff, key=lambda k: sign * by_cutoff[k].item())
         return best, by_cutoff[best]
 
@@ -431,8 +450,10 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         """Return each query's values, of all ranks: a table of queries by metrics, for `compare` or a data frame.
 
         Queries are named by their ids, or where `update` was given none by their positions in the data set; one that
-        counts nowhere (weight 0) is left out, and one that a metric skips has NaN. Under DDP this is a collective
-        operation.
+        counts nowhere (weight 0) is left out, and one that a metric skips has NaN. Values are queries' own: the mean of
+        a column is what the metric reports where it is a mean over queries of weight 1, and not where counts are pooled
+        (``average="micro"``). Metrics that no mean of queries' values gives, such as gmr and coverage, are left out.
+        Under DDP this is a collective operation.
 
         Raises:
             ValueError: If the suite was not made with ``collect=True``; if queries came in by another way, in a merged
@@ -440,29 +461,29 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         """
         if not self.collect:
             raise ValueError("No query's values were kept: make the suite with collect=True.")
-        self._reduce()
+        sums, _ = self._reduce()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # values are on their way
-        names = tuple(self._key(base, k) for base, metric in self._means for k in metric.cutoffs)
-        parts: list[Any] = [
-            [
-                (np.asarray(ids.cpu() if isinstance(ids, Tensor) else ids), *map(Tensor.numpy, rest))
-                for ids, *rest in self._kept
-            ]
-        ]
+        means = [(base, metric) for base, metric in self._means if metric.is_mean]
+        names = tuple(self._key(base, k) for base, metric in means for k in metric.cutoffs)
+        lower = tuple(self._key(base, k) for base, each in means if not each.higher_is_better for k in each.cutoffs)
+        parts: list[Any] = [[(np.asarray(ids), *map(Tensor.numpy, rest)) for ids, *rest in self._kept]]
         if self._distributed() and self.sync_on_compute:
             parts *= self._place()[0]
             torch.distributed.all_gather_object(parts, parts[0], group=self.process_group)
         batches = [batch for part in parts for batch in part]
-        found = sum(int(counted.sum()) for *_, counted in batches)
-        if found != int(self.num_queries):
+        found, queries = sum(int(counted.sum()) for *_, counted in batches), int(sums[5 * self._columns])
+        if found != queries:
             raise ValueError(
-                f"Of {int(self.num_queries)} queries the values of {found} were kept: a state that is loaded, or "
+                f"Of {queries} queries the values of {found} were kept: a state that is loaded, or "
                 "merged as a mapping, brings sums alone. Merge the metrics themselves, or update this with all queries."
             )
         called = [query for ids, _, counted in batches for query in ids[counted].tolist()]
         values = [each[counted] for _, each, counted in batches]
-        return QueryValues(np.array(called, dtype=object), names, np.concatenate([np.zeros((0, len(names))), *values]))
+        if len(set(called)) < len(called) and not self._called:
+            raise ValueError("Jobs, or epochs, that were merged have queries at the same positions: give query_ids=.")
+        table = np.concatenate([np.zeros((0, len(names))), *values])
+        return QueryValues(np.array(called, dtype=object), names, table, lower)
 
     @override
     def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
@@ -473,7 +494,7 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
     @override
     def reset(self) -> None:
         super().reset()
-        self._kept = []
+        self._kept, self._called = [], None
 
     @override
     def faults(self, ranking: Ranking) -> dict[str, Tensor]:
@@ -556,7 +577,7 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
 
         if x is not None:
             base, val = self._base(x), self.compute() if val is None else val
-            cutoffs = sorted(dict(self.named)[base].cutoffs, key=lambda k: k or inf)
+            cutoffs = _ascending(dict(self.named)[base].cutoffs)
             others = [other for other, metric in self.named if other != base and set(metric.cutoffs) == set(cutoffs)]
             if not others or isinstance(val, (list, tuple)):
                 raise ValueError(f"Over {x!r} a result is drawn of the metrics at the same cut-offs, {cutoffs}.")
@@ -652,6 +673,16 @@ class _View(Metric):
 
     def __repr__(self) -> str:
         return f"{self._key} of {type(self._suite[0]).__name__}"
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """A copy on the CPU, which a GPU need not be waited for."""
+    return tensor.to("cpu", non_blocking=tensor.is_cuda, copy=True)
+
+
+def _ascending(cutoffs: Cutoffs) -> list[int | None]:
+    """The cut-offs in order; None is by itself."""
+    return sorted(cutoffs, key=lambda k: k or 0)
 
 
 def _read_metrics(

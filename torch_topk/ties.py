@@ -19,7 +19,7 @@ _BAND = 1 << 22  # scores compared at a time
 def gains_of_all(relevance: Relevance, items: int) -> Tensor:
     """The gain of every item, ``(Q, items)``."""
     if relevance.longest is None:
-        return relevance.gains_of(torch.arange(items, device=relevance.device).expand(relevance.num_queries, -1))
+        return relevance.laid_out(items)
     ids = relevance.padded(items)
     gains = relevance.gains_of(ids)
     gains = gains.to(torch.int8) if gains.dtype == torch.bool else gains
@@ -28,8 +28,13 @@ def gains_of_all(relevance: Relevance, items: int) -> Tensor:
 
 def top_by_gain(rows: Tensor, gains: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     """The top k by score, equal scores by gain: the highest first ("optimistic") or last, then by position."""
+    bands = max(1, _BAND // max(rows.shape[1], 1))  # keys take more room than scores
+    if len(rows) > bands:
+        parts = [top_by_gain(*part, k, ties) for part in zip(rows.split(bands), gains.split(bands), strict=True)]
+        values, ids = (torch.cat(each) for each in zip(*parts, strict=True))
+        return values, ids
     best_first = ties == "optimistic"
-    if rows.element_size() <= 4 and not (gains.is_floating_point() and gains.element_size() > 4):
+    if rows.element_size() <= 4 and gains.element_size() <= 4:
         low = _monotone(gains).long() + (1 << 31)
         keys = (_monotone(rows).long() << 32) | (low if best_first else (1 << 32) - 1 - low)
         ids = topk(keys, k)[1]
@@ -41,9 +46,9 @@ def top_by_gain(rows: Tensor, gains: Tensor, k: int, ties: str) -> tuple[Tensor,
 
 
 def _monotone(values: Tensor) -> Tensor:
-    """Numbers of at most 32 bits, or integers, as int32 in the same order."""
+    """Numbers of at most 32 bits as int32 in the same order."""
     if not values.is_floating_point():
-        return values.clamp(-(1 << 31), (1 << 31) - 1).int() if values.dtype == torch.int64 else values.int()
+        return values.int()
     bits = (values.float() + 0).view(torch.int32)  # -0.0 and 0.0 become one
     return torch.where(values.isnan(), 0x7FFFFFFF, bits ^ ((bits >> 31) & 0x7FFFFFFF))  # a NaN of either sign first
 
@@ -123,11 +128,13 @@ def tail_of_scores(rows: Tensor, limit: Tensor, relevance: Relevance, worth: Wor
     """Sum what items are worth over those that score exactly ``limit`` ``(Q,)``, of scores ``(Q, N)``: ``(Q,)``."""
     columns, device = rows.shape[1], rows.device
     if relevance.longest is None:
-        gains = gains_of_all(relevance, columns)
+        gains = relevance.laid_out(columns)
         ids, bands = torch.arange(columns, device=device), max(1, _BAND // max(columns, 1))
         parts = zip(rows.split(bands), gains.split(bands), limit.split(bands), strict=True)
         return torch.cat([((row == at[:, None]) * worth(gain, ids.expand_as(gain))).sum(1) for row, gain, at in parts])
     ids = relevance.padded(columns)
+    if columns == 0:
+        return torch.zeros(len(rows), dtype=sum_dtype(rows.device), device=rows.device)
     level = (rows.gather(1, ids.clamp(max=columns - 1)) == limit[:, None]) & (ids < columns)
     return torch.where(level, worth(relevance.gains_of(ids), ids), 0.0).sum(1)
 

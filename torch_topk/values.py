@@ -23,6 +23,7 @@ class QueryValues:
         ids: What the queries are called, ``(Q,)``: integers, kept as int64, or strings; each only once.
         names: What the metrics are called, M strings such as "ndcg@10"; each only once.
         values: ``(Q, M)``, kept as float64; NaN where a query counts nowhere.
+        lower_is_better: The names of which lower values are better.
 
     Raises:
         TypeError: For ids that are neither all integers nor all strings, or names that are no strings.
@@ -37,6 +38,7 @@ class QueryValues:
     ids: NDArray[Any]
     names: tuple[str, ...]
     values: NDArray[np.float64]
+    lower_is_better: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         ids, names, values = _read_ids(self.ids), tuple(self.names), np.asarray(self.values, dtype=np.float64)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
+from typing_extensions import Unpack, override
 
 from torch_topk.inputs import read_choice
 from torch_topk.metric import TopKMetric
@@ -341,9 +341,13 @@ class MAP(TopKMetric, name="map", aliases=("ap",), expected=True):
         **kwargs: Unpack[PolicyOptions],
     ) -> None:
         read_choice("denominator", denominator, ("capped", "relevant", "hits", "k"))
-        if denominator == "hits" and kwargs.get("ties") == "expected":
-            raise ValueError("MAP has no value with ties='expected' and denominator='hits', which is no fixed number.")
         super().__init__(k, _options={"denominator": denominator}, **kwargs)
+
+    @override
+    def check_ties(self, ties: str) -> None:
+        super().check_ties(ties)
+        if self.denominator == "hits" and ties == "expected":
+            raise ValueError("MAP has no value with ties='expected' and denominator='hits', which is no fixed number.")
 
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance

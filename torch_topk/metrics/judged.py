@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import torch  # noqa: F401 - for the examples
+import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
@@ -123,7 +123,7 @@ class TieRate(TopKMetric, name="tie_rate", higher_is_better=False, expected=True
     reads_truth = False
 
     def is_empty(self, ranking: Ranking) -> Tensor:
-        return ranking.weights[:, None] < 0
+        return torch.zeros_like(ranking.weights, dtype=torch.bool)[:, None]
 
     def per_query(self, ranking: Ranking) -> Tensor:
         return ranking.tied_at(self.cutoffs).to(ranking.weights.dtype)

@@ -524,7 +524,7 @@ def read_occurrences(counts: Array) -> Tensor:
     return numbers
 
 
-class TopKAccuracy(HitRate, name="top_k_accuracy", aliases=("accuracy",)):
+class TopKAccuracy(HitRate, name="top_k_accuracy", aliases=("accuracy",), expected=True):
     r"""Share of the rows whose label stands among the first k: `HitRate` by its name in classification.
 
     .. math:: \mathrm{Acc}@k = [\,y \in \{i_1, \dots, i_k\}\,]

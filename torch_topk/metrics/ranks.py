@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack, override
 
+from torch_topk.kernels import sum_dtype
 from torch_topk.metric import TopKMetric
 from torch_topk.packed import PolicyOptions
 from torch_topk.ranks import RankCounts, harmonic, squares
@@ -155,7 +156,7 @@ class MedianRank(_Uncut, name="median_rank", bounds=(1.0, float("inf")), higher_
         halves = (2 * ranking.rank().reshape(-1)).clamp(1, 2.0**33 - 1)  # a rank between two is a whole number of them
         mantissa, exponent = halves.frexp()
         beyond = _EXACT + (exponent - 13) * _STEPS + (mantissa * 2 * _STEPS).long() - _STEPS
-        cell = torch.where(halves < _EXACT, halves.long(), beyond)
+        cell = torch.where(halves < _EXACT, halves.long(), beyond).clamp(max=len(into) - 1)
         into.scatter_add_(0, cell, (ranking.weights > 0).long())
 
     @override
@@ -168,16 +169,18 @@ class MedianRank(_Uncut, name="median_rank", bounds=(1.0, float("inf")), higher_
     def margins(self, counts: Tensor, level: float) -> tuple[Tensor, Tensor]:
         # The ranks of the order statistics between which the median lies: Conover, Practical nonparametric statistics.
         total = counts.sum()
-        reach = NormalDist().inv_cdf((1 + level) / 2) * total.to(self._sums.dtype).sqrt()
+        reach = NormalDist().inv_cdf((1 + level) / 2) * total.to(sum_dtype(counts.device)).sqrt()
         ends = torch.stack([((total - reach) / 2).floor(), ((total + reach) / 2).ceil() + 1]).long()
-        low, high = self._ranked(counts, ends.clamp(min=1).minimum(total))[:, None]
+        ranks = self._ranked(counts, ends.clamp(min=1).minimum(total))
+        # Between the first and the last of n ranks the median lies with probability 1 - 2^(1 - n), and no likelier.
+        low, high = torch.where(0.5 ** (total - 1) > 1 - level, torch.nan, ranks)[:, None]
         return low, high
 
     def _ranked(self, counts: Tensor, places: Tensor) -> Tensor:
         """The ranks at some places of the ascending order, counted from 1; NaN where there are none."""
         cell = torch.searchsorted(counts.cumsum(0), places).clamp(max=len(counts) - 1)
         octave = (cell - _EXACT).clamp(min=0) // _STEPS
-        width = torch.where(cell < _EXACT, 1, 2 ** (octave + 1)).to(self._sums.dtype)
+        width = torch.where(cell < _EXACT, 1, 2 ** (octave + 1)).to(sum_dtype(counts.device))
         first = torch.where(cell < _EXACT, cell, _STEPS + (cell - _EXACT) % _STEPS) * width
         return torch.where(counts.sum() > 0, (first + (width - 1) / 2) / 2, torch.nan)
 
