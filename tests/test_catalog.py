@@ -1,7 +1,9 @@
 """Metrics of what is recommended, beside PyG, published examples of RecTools and RePlay, and loops over lists."""
 
+import copy
 import itertools
 import math
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,6 +16,7 @@ from test_no_host_reads import trap
 from torch import Tensor
 
 import torch_topk as tt
+from torch_topk import functional
 from torch_topk.metrics import catalog
 
 ITEMS, K = 40, (5, 2, 10)
@@ -484,3 +487,19 @@ def test_intervals_of_a_suite_are_where_it_is() -> None:
     suite.update(torch.rand(3, 5, device="meta"), torch.rand(3, 5, device="meta"))
     counts = torch.zeros(5, dtype=torch.int64, device="meta")
     assert all(end.is_meta for end in suite.named[1][1].margins(counts, 0.95))
+
+
+def test_tables_of_items_are_shared_by_copies_and_not_kept_for_ever() -> None:
+    vectors, scores = torch.rand(9, 3), torch.rand(4, 9)
+    metric = tt.IntraListDiversity(k=3, embeddings=vectors)
+    twin = copy.deepcopy(metric)
+    assert twin.embeddings is metric.embeddings
+    loaded = pickle.loads(pickle.dumps(metric))
+    for each in (metric, twin, loaded):
+        each.update(scores)
+    assert metric.compute() == twin.compute() == loaded.compute()
+    for step in range(40):
+        tt.functional.ild(scores, k=3, embeddings=vectors + step)
+    assert len(functional._with_tables) <= functional._MOST_TABLES
+    held = [each for each in vars(functional._definitions).values() if "embeddings" in each.options]
+    assert len(held) <= functional._MOST_TABLES

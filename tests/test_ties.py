@@ -19,7 +19,7 @@ from torch_topk import kernels
 ITEMS = 6
 KS = (1, 2, 4, 9)
 EXPECTED = {
-    name: [options for each, options in DEFINITIONS.values() if each == name and options.get("denominator") != "hits"]
+    name: [options for each, options in DEFINITIONS.values() if each == name]
     for name in OPTIONS
     if tt.registry[name].expected and name != "tie_rate"  # which tells of ties, whatever their order
 }
@@ -201,10 +201,6 @@ def test_who_refuses() -> None:
     for name in ("err", "bpref"):
         with pytest.raises(ValueError, match=r"has no value with ties='expected', only with 'index', 'reverse'"):
             tt.TopKMetrics(["ndcg", name], k=3, ties="expected")
-    with pytest.raises(ValueError, match="denominator='hits'"):
-        tt.MAP(denominator="hits", ties="expected")
-    with pytest.raises(ValueError, match="denominator='hits'"):
-        tt.TopKMetrics([tt.MAP(k=2, denominator="hits")], ties="expected")
     with pytest.raises(ValueError, match="ERR has no value with ties='expected'"):
         tt.TopKMetrics(["ndcg", tt.ERR(k=3)], k=3, ties="expected")
     with pytest.raises(ValueError, match=r"The Ranking has ties='index', but this metric ties='expected'"):

@@ -8,6 +8,7 @@ items), which serves every batch size; nothing can be raised from it, so faults 
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Callable
 from functools import cache
 from itertools import count
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 import torch_topk.metrics  # noqa: F401 - fills the registry
-from torch_topk.gain import ItemValues, ItemVectors
+from torch_topk.gain import ItemTable, ItemValues, ItemVectors
 from torch_topk.inputs import raise_faults
 from torch_topk.metric import TopKMetric, find, options_of, registry
 
@@ -45,7 +46,9 @@ class _Definitions:
 
 _definitions = _Definitions()
 _names: dict[tuple[type[TopKMetric], str], str] = {}
+_with_tables: deque[tuple[type[TopKMetric], str]] = deque()
 _numbers = count()
+_MOST_TABLES = 16
 
 
 def _define(cls: type[TopKMetric], k: Any, options: dict[str, Any]) -> str:
@@ -64,6 +67,10 @@ def _define(cls: type[TopKMetric], k: Any, options: dict[str, Any]) -> str:
         whole = {"average": "macro"} if "average" in options_of(cls) else {}  # values of one query are not averaged
         setattr(_definitions, name, cls(k, **{**whole, **options}))
         _names.setdefault(key, name)  # of two threads that made it, the first
+        if any(isinstance(value, ItemTable) for value in options.values()):
+            _with_tables.append(key)
+            if len(_with_tables) > _MOST_TABLES:  # a model in training has new ones at each step
+                delattr(_definitions, _names.pop(_with_tables.popleft()))
     return _names[key]
 
 

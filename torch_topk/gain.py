@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,6 +47,13 @@ class ItemTable:
         values = self.on(ids.device)
         stray = ((ids < 0) | (ids >= values.shape[0])).view(*ids.shape, *[1] * (values.dim() - 1))
         return values[ids.clamp(0, values.shape[0] - 1)].masked_fill(stray, 0)
+
+    def __deepcopy__(self, memo: object) -> ItemTable:
+        return self  # it never changes, and may be large
+
+    def __getstate__(self) -> dict[str, Any]:
+        cpu = torch.device("cpu")
+        return {"_name": self._name, "_on": {cpu: self._on[cpu]}}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ItemTable) and self._name == other._name

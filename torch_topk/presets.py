@@ -64,7 +64,7 @@ presets: dict[str, Preset] = {
         {"precision": {"denominator": "k"}, "map": {"denominator": "hits"}, "ndcg": _OF_CANDIDATES},
         (
             "A document with a score of 0 or less is no prediction there in P, R, AP and RR: a fault not followed.",
-            "Its nDCG is averaged over the orders of equal scores; ties='expected' does so, but for MAP over hits.",
+            "Its nDCG, and no other metric, is averaged over the orders of equal scores: ties='expected'.",
             "adaptive_k is denominator='retrieved'. For queries split over batches there is torch_topk.retrieval.",
         ),
     ),

@@ -108,20 +108,45 @@ class TieGroups:
         ranks = torch.arange(1, hits.shape[1] + 1, device=hits.device, dtype=hits.dtype)
         return hits * (above + 1 + self.place * others) / ranks
 
+    def precision_over_hits(self, hits: Tensor, rank: int) -> Tensor:
+        """The mean of the precisions at the hits down to a rank, of expected hits: ``(Q,)``.
+
+        How many hits x there are is open in the group alone in which the rank stands: hypergeometric, and given x each
+        order is as likely.
+        """
+        ranks = torch.arange(1, hits.shape[1] + 1, device=hits.device, dtype=hits.dtype)
+        here = self._group == self._group[:, rank - 1 : rank]
+        here[:, rank:] = False
+        size, taken = self.size[:, rank - 1 : rank], self.place[:, rank - 1 : rank] + 1  # n, m
+        relevant = (hits[:, rank - 1 : rank] * size).round()  # r
+        before = ~here & (ranks <= rank)
+        above = (hits * before).sum(1, keepdim=True).round()  # h
+        summed = (self.precisions(hits) * before).sum(1, keepdim=True)  # A
+        first = (here / ranks).sum(1, keepdim=True)
+        more = (here * self.place / ranks).sum(1, keepdim=True) / (taken - 1).clamp(min=1)
+        found = torch.arange(rank + 1, device=hits.device, dtype=hits.dtype)  # x
+        chance = (
+            _log_binomial(relevant, found) + _log_binomial(size - relevant, taken - found) - _log_binomial(size, taken)
+        ).exp()
+        total = summed + found / taken * ((above + 1) * first + (found - 1) * more)
+        return (chance * total / (above + found).clamp(min=1)).sum(1)
+
     def all_found(self, hits: Tensor, relevant: Tensor) -> Tensor:
         """The probability that all relevant items, ``(Q, 1)`` of them, stand down to each rank, ``(Q, W)``."""
         here = (hits * self.size).round()
         above = (hits.cumsum(1) - (self.place + 1) * hits).round()
         taken = self.place + 1
-        # C(n - r, m - r) / C(n, m), of m ranks in a group of n that holds r relevant ones.
-        free = (taken - here).clamp(min=0)
-        chance = (
-            torch.lgamma(self.size - here + 1)
-            + torch.lgamma(taken + 1)
-            - torch.lgamma(free + 1)
-            - torch.lgamma(self.size + 1)
-        ).exp()
-        return torch.where((above + here >= relevant) & (taken >= here), chance.clamp(max=1), 0.0)
+        # Of m ranks in a group of n that holds r relevant items, those of all ways to fill them that hold all r.
+        ways = _log_binomial(self.size - here, taken - here) - _log_binomial(self.size, taken)
+        return torch.where(above + here >= relevant, ways.exp().clamp(max=1), 0.0)
+
+
+def _log_binomial(n: Tensor, k: Tensor) -> Tensor:
+    """The logarithm of the number of ways to choose k of n; minus infinity where there is none."""
+    inside = (k >= 0) & (k <= n)
+    k = torch.where(inside, k, 0.0)
+    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+    return torch.where(inside, ways, -torch.inf)
 
 
 def tail_of_scores(rows: Tensor, limit: Tensor, relevance: Relevance, worth: Worth) -> Tensor:

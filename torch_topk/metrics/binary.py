@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack, override
+from typing_extensions import Unpack
 
 from torch_topk.inputs import read_choice
 from torch_topk.metric import TopKMetric
@@ -343,14 +343,13 @@ class MAP(TopKMetric, name="map", aliases=("ap",), expected=True):
         read_choice("denominator", denominator, ("capped", "relevant", "hits", "k"))
         super().__init__(k, _options={"denominator": denominator}, **kwargs)
 
-    @override
-    def check_ties(self, ties: str) -> None:
-        super().check_ties(ties)
-        if self.denominator == "hits" and ties == "expected":
-            raise ValueError("MAP has no value with ties='expected' and denominator='hits', which is no fixed number.")
-
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance
+        if ranking.groups is not None and self.denominator == "hits":
+            hits, width = ranking.hits(level), ranking.ids.shape[1]
+            ends = [width if k is None else min(k, width) for k in self.cutoffs]
+            columns = [ranking.groups.precision_over_hits(hits, end) if end else hits.sum(1) for end in ends]
+            return torch.stack(columns, dim=1)
         total = ranking.sum_at(ranking.precisions(level), self.cutoffs)
         divisor = {
             "capped": lambda: ranking.capped(self.cutoffs, level),
