@@ -428,9 +428,11 @@ class RPrecision(TopKMetric, name="rprec", aliases=("r_precision",), whole=True,
 
     def per_query(self, ranking: Ranking) -> Tensor:
         level = self.policies.min_relevance
-        hits, relevant = ranking.hits(level), ranking.num_relevant(level)
-        within = ranking.ranks(hits.shape[1]) <= relevant
-        return ranking.sum_at(hits * within, self.cutoffs) / relevant.clamp(min=1)
+        sums, relevant = ranking.cumulative_hits(level), ranking.num_relevant(level)
+        if sums.shape[1] == 0:
+            return sums.new_zeros((len(sums), len(self.cutoffs)))
+        last = ranking.capped(self.cutoffs, level).clamp(1, sums.shape[1]).long() - 1  # without a relevant item it is 0
+        return sums.gather(1, last) / relevant.clamp(min=1)
 
 
 class MAPAtR(TopKMetric, name="map_r", whole=True, expected=True):
