@@ -72,10 +72,13 @@ class Ranking(Record):
         faults: dict[str, Tensor],
         values: Tensor | None = None,
         pool_values: Callable[[], Tensor] | None = None,
+        gains: Tensor | None = None,
     ) -> None:
         super().__init__(ids.shape[0], ids.device, weights, shape, faults)
         self._scored, self._pool_values = values, pool_values  # scores: at each rank, and in whole lists
         self._groups: TieGroups | None = None
+        if gains is not None:  # at each rank, where whoever made the list knew them
+            self._tables["gains"] = gains
         self.ids, self.relevance, self.ties, self.depth = ids, relevance, ties, depth
         self._pool, self._pool_holds = pool, pool_holds  # the candidates: scores (Q, N), or whole lists of ids
 

@@ -28,12 +28,14 @@ class Lists:
         gains: ``(Q, N)``: the target in each column; 0 where there is no document.
         scores: ``(Q, N)``: the score; minus infinity where there is no document.
         longest: How many documents the longest list of all queries holds, here or not.
+        full: Whether each column of each query holds a document.
     """
 
     ids: Tensor
     gains: Tensor
     scores: Tensor
     longest: int
+    full: bool = False
 
     @classmethod
     def of(cls, scores: Tensor, gains: Tensor, longest: int, lengths: Tensor | None = None) -> Lists:
@@ -47,7 +49,9 @@ class Lists:
         keys |= columns
         ids = _sort(keys)
         ids &= _LOW
-        return cls(ids if lengths is None else ids.masked_fill_(columns >= lengths, -1), gains, scores, longest)
+        if lengths is not None:
+            ids.masked_fill_(columns >= lengths, -1)
+        return cls(ids, gains, scores, longest, full=lengths is None)
 
     def first(self, k: int | None) -> Lists:
         """The first k documents of each list, as if there were no others."""
@@ -74,7 +78,7 @@ class Lists:
         tied = ((scored[:, 1:] == scored[:, :-1]) & (self.ids[:, 1:] >= 0)).any(1)
         values = read(self._ranking(self.ids, "index", None))
         if bool(tied.any()):  # telling groups apart takes several times as long as ranking
-            some = Lists(self.ids[tied], self.gains[tied], self.scores[tied], self.longest)
+            some = Lists(self.ids[tied], self.gains[tied], self.scores[tied], self.longest, self.full)
             values[tied] = read(some._ranking(some.ids, "expected", scored[tied]))
         return values
 
@@ -90,6 +94,7 @@ class Lists:
             pool_holds="scores",
             faults={},
             values=scored,
+            gains=self.gains.gather(1, ids) if self.full else None,
         )
 
 
