@@ -604,3 +604,10 @@ def test_any_split_gives_the_same_digits():
             parts.update(preds[start:stop], target[start:stop], indexes[start:stop])
         found, expected = (each if isinstance(each, tuple) else (each,) for each in (parts.compute(), whole.compute()))
         assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TorchScript is one, and looks at others of TorchMetrics
+@each_class
+def test_a_metric_within_a_scripted_model(name: str) -> None:
+    """TorchScript leaves a metric aside, as it does TorchMetrics', if it can read the types of its class."""
+    torch.jit.script(getattr(ours, name)())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import torch
 import torchmetrics.retrieval as peer
@@ -39,12 +39,13 @@ def _aggregate(values: Tensor, aggregation: Aggregation, dim: int | None) -> Ten
 class _Retrieval(Metric):
     """The rows that TorchMetrics' classes keep, and what becomes of them; the base to the left of one of these."""
 
-    indexes: list[Tensor]
-    preds: list[Tensor]
-    target: list[Tensor]
-    empty_target_action: str
-    ignore_index: int | None
-    aggregation: Aggregation
+    if TYPE_CHECKING:  # torch.jit reads annotations of a class, and not as strings
+        indexes: list[Tensor]
+        preds: list[Tensor]
+        target: list[Tensor]
+        empty_target_action: str
+        ignore_index: int | None
+        aggregation: Aggregation
     graded = False
     lacks = "positive"
     """Which targets an empty query is without."""
