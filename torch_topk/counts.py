@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch_topk.inputs import (
     is_single,
     read_choice,
     read_cutoffs,
+    read_int,
     require_integer,
 )
 from torch_topk.metric import options_of
@@ -188,8 +189,7 @@ class LabelCounts(PackedMetric):
                 f"empty must be 'zero', 'skip' or 'error' here, but is {given['empty']!r}: zero_division says what a "
                 "ratio without a denominator counts."
             )
-        if isinstance(num_labels, bool) or not isinstance(num_labels, Integral) or num_labels < 1:
-            raise ValueError(f"num_labels must be an int of at least 1, but is {num_labels!r}.")
+        read_int("num_labels", num_labels, 1)
         if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 <= beta < float("inf"):
             raise ValueError(f"beta must be a finite number of at least 0, but is {beta!r}.")
         cutoffs, policies = read_cutoffs(k), Policies(**given)
@@ -252,17 +252,13 @@ class LabelCounts(PackedMetric):
 
     @override
     def tally(self, into: Tensor, ranking: Ranking) -> None:
-        ids, labels, level = ranking.ids[:, : self.depth], self.num_labels, self.policies.min_relevance
-        counted, width = self._counted(ranking), ids.shape[1]
-        reached = torch.zeros_like(ranking.ranks(width), dtype=torch.int64)  # the first cut-off that takes a rank in
-        if self._ascending:
-            reached = (ranking.ranks(width)[:, None] > ranking.cutoffs(self._ascending)).sum(1)
-        index = (reached * labels + ids.clamp(0, labels - 1)).reshape(-1)
-        named = counted & (ids >= 0) & (ids < labels)
+        level, counted = self.policies.min_relevance, self._counted(ranking)
+        cells, held = ranking.cells(self._ascending, self.num_labels)
+        named = counted & held
         right = named & (ranking.hits(level)[:, : self.depth] > 0)
         for block, marked in zip(blocks_of(into, len(self.cutoffs)), (named, right), strict=True):
-            block.view(-1).scatter_add_(0, index, marked.reshape(-1).long())
-        ranking.relevance.tally(into[-labels:], counted[:, 0], level)
+            block.view(-1).scatter_add_(0, cells.reshape(-1), marked.reshape(-1).long())
+        ranking.relevance.tally(into[-self.num_labels :], counted[:, 0], level)
 
     @override
     def ratios(self, ranking: Ranking) -> tuple[Tensor, Tensor]:

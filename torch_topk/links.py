@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import log10
-from numbers import Integral
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from torch_topk.inputs import Array, InputError, as_tensor, read_choice, require_integer
+from torch_topk.inputs import Array, InputError, as_tensor, read_choice, read_int, require_integer
 from torch_topk.kernels import lowest, orderable, rank_counts, sum_dtype
 from torch_topk.metric import find, parse
 from torch_topk.metrics import MRR, GeometricMeanRank, HitRate, MeanRank
@@ -360,8 +359,7 @@ class _Split:
         memory: int,
     ) -> _Split:
         for name, value in (("memory", memory), ("chunk", 1 if chunk is None else chunk)):
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name} must be an int of at least 1, but is {value!r}.")
+            read_int(name, value, 1)
         if (shard is None) != (group is None):
             raise ValueError(
                 "shard and process_group go together: each rank of the group says which entities it scores, for "

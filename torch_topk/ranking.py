@@ -656,6 +656,19 @@ class Ranking(Record):
 
         return self._once(("hits_at", cutoffs, min_relevance), count)
 
+    def cells(self, cutoffs: tuple[int, ...], items: int) -> tuple[Tensor, Tensor]:
+        """Where to count the items down to the last of ascending cut-offs, a block of items from one to the next.
+
+        Returns the cell of the item at each rank, ``(Q, W)``, and whether there is one; without a cut-off there is one
+        block, of whole lists.
+        """
+        ids = self.ids[:, : cutoffs[-1]] if cutoffs else self.ids
+        ranks = self.ranks(ids.shape[1])
+        block = torch.zeros_like(ranks, dtype=torch.int64)  # of the first cut-off that takes a rank in
+        if cutoffs:
+            block = (ranks[:, None] > self.cutoffs(cutoffs)).sum(1)
+        return block * items + ids.clamp(0, items - 1), (ids >= 0) & (ids < items)
+
     def retrieved_at(self, cutoffs: Cutoffs) -> Tensor:
         """The number of items among the first k ranks, ``(Q, len(cutoffs))``."""
         key = ("retrieved_at", cutoffs)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from torch_topk.inputs import nearest, read_choice
+from torch_topk.inputs import nearest, read_choice, read_int
 from torch_topk.metric import TopKMetric, find, parse
 from torch_topk.values import QueryValues
 
@@ -331,8 +331,7 @@ def compare(
     if not 0 < level < 1:
         raise ValueError(f"level must lie between 0 and 1, but is {level!r}.")
     for name, number, least in (("rounds", rounds, 1), ("seed", seed, 0)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise ValueError(f"{name} must be an int of at least {least}, but is {number!r}.")
+        read_int(name, number, least)
     tables = _read_systems(systems, baseline, metrics)
     names, first = tuple(tables), next(iter(tables.values()))
     unknown = set(lower_is_better) - set(first.names)

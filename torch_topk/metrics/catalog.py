@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from typing_extensions import Unpack, override
 
 from torch_topk.gain import Gain, ItemTable, ItemValues, ItemVectors
-from torch_topk.inputs import Array, read_choice, read_cutoffs
+from torch_topk.inputs import Array, read_choice, read_cutoffs, read_int
 from torch_topk.metric import TopKMetric
 from torch_topk.metrics.graded import GainOption, _Graded
 from torch_topk.packed import PolicyOptions
@@ -25,9 +24,7 @@ _BAND = 1 << 23
 def _read_size(owner: str, name: str, number: Any, what: str) -> int:
     if number is None:
         raise TypeError(f"{owner} needs {name}, {what}.")
-    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
-        raise ValueError(f"{name} must be an int of at least 1, but is {number!r}.")
-    return int(number)
+    return read_int(name, number, 1)
 
 
 def _read_values(name: str, values: Array | ItemValues) -> ItemValues:
@@ -394,13 +391,8 @@ class _PerRun(_Listed):
 
     @override
     def tally(self, into: Tensor, ranking: Ranking) -> None:
-        ids = ranking.ids[:, : self.depth]
-        ranks = ranking.ranks(ids.shape[1])
-        reached = torch.zeros_like(ranks, dtype=torch.int64)  # the first cut-off that takes a rank in
-        if self._ascending:
-            reached = (ranks[:, None] > ranking.cutoffs(self._ascending)).sum(1)
-        counted = (ranking.weights[:, None] > 0) & (ids >= 0) & (ids < self.num_items)
-        cells = reached * self.num_items + ids.clamp(0, self.num_items - 1)
+        cells, held = ranking.cells(self._ascending, self.num_items)
+        counted = held & (ranking.weights[:, None] > 0)
         into.scatter_add_(0, cells.reshape(-1), counted.reshape(-1).long())
 
     @override

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import Unpack, override
 
 from torch_topk.gain import Gain, ItemValues
-from torch_topk.inputs import Array, nearest
+from torch_topk.inputs import Array, nearest, read_int
 from torch_topk.metrics.binary import Average, _Pooled
 from torch_topk.metrics.labels import read_occurrences
 from torch_topk.packed import PolicyOptions
@@ -64,8 +64,7 @@ def propensities(
         [0.091, 0.235, 0.782]
     """
     occurrences = read_occurrences(counts)
-    if isinstance(num_rows, bool) or not isinstance(num_rows, Integral) or num_rows < 3:
-        raise ValueError(f"num_rows must be an int of at least 3, but is {num_rows!r}.")
+    read_int("num_rows", num_rows, 3)
     if occurrences.numel() and float(occurrences.max()) > num_rows:
         raise ValueError(f"A label occurs in {float(occurrences.max()):g} rows, but there are num_rows={num_rows}.")
     if dataset is not None:
@@ -80,7 +79,7 @@ def propensities(
     a, b = 0.55 if a is None else a, 1.5 if b is None else b
     if not all(isinstance(each, Real) and 0 < each < float("inf") for each in (a, b)):
         raise ValueError(f"a and b must be finite numbers above 0, but are {a!r} and {b!r}.")
-    c = (log(num_rows) - 1) * (b + 1) ** a
+    c: float = (log(num_rows) - 1) * (b + 1) ** a
     return 1 / (1 + c * (occurrences + b) ** -a)
 
 
