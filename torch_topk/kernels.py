@@ -6,11 +6,14 @@ ascending (``ties="index"``) or descending (``"reverse"``), the same on every de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from math import prod
+from functools import partial
+from math import isqrt, prod
 from numbers import Integral
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,6 +48,11 @@ def branch_free() -> Iterator[None]:
 def may_branch(tensor: Tensor) -> bool:
     """Whether a kernel may read this tensor's data on the host to take a faster path."""
     return tensor.device.type == "cpu" and not _branch_free and not torch.compiler.is_compiling()
+
+
+def band(items: int) -> int:
+    """How many rows of so many items are worked on at a time, where more is written than read: at least 1."""
+    return max(1, (1 << 22) // max(items, 1))
 
 
 def sum_dtype(device: torch.device) -> torch.dtype:
@@ -103,18 +111,23 @@ def topk(scores: Tensor, k: int, *, ties: str = "index") -> tuple[Tensor, Tensor
     if ties not in {"index", "reverse"}:
         raise ValueError(f"ties must be 'index' or 'reverse', but is {ties!r}.")
     rows = orderable(scores).reshape(prod(scores.shape[:-1]), items)
-    if k == 0:
-        values, indices = rows[:, :0], rows.new_empty((rows.shape[0], 0), dtype=torch.int64)
-    elif 2 * k > items:
-        values, indices = _by_sort(rows, k, ties)
-    elif (size := _block_size(items, k)) is not None:
-        values, indices = _by_blocks(rows, k, ties, size)
-    elif may_branch(rows):
-        values, indices = _by_neighbours(rows, k, ties)
-    else:
-        values, indices = _by_threshold(rows, k, ties)
+    values, indices = _largest(rows, k, ties)
     shape = (*scores.shape[:-1], k)
     return values.to(scores.dtype).view(shape), indices.view(shape)
+
+
+def _largest(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
+    """`topk` of checked rows, ``(Q, N)``, by the path that suits their shape and device."""
+    items = rows.shape[1]
+    if k == 0:
+        return rows[:, :0], rows.new_empty((rows.shape[0], 0), dtype=torch.int64)
+    if 2 * k > items:
+        return _by_sort(rows, k, ties)
+    if may_branch(rows):
+        size = _stride(items, k)
+        return _by_neighbours(rows, k, ties) if size is None else _by_strides(rows, k, ties, size)
+    size = _block_size(items, k)
+    return _by_threshold(rows, k, ties) if size is None else _by_blocks(rows, k, ties, size)
 
 
 def _positive_zero(values: Tensor) -> Tensor:
@@ -142,9 +155,9 @@ def _block_size(items: int, k: int) -> int | None:
 
 
 def reads_little(items: int, k: int) -> bool:
-    """Whether `topk` looks at no more than an eighth of a row after the one read of it."""
+    """Whether `topk` looks at no more than a sixteenth of a row after the one read of it."""
     size = _block_size(items, k)
-    return size is not None and 8 * (items // size + k * size) <= items
+    return size is not None and 16 * (items // size + k * size) <= items
 
 
 def _by_blocks(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tensor]:
@@ -157,7 +170,7 @@ def _by_blocks(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tens
     items = rows.shape[1]
     count = items // size
     blocks = rows[:, : count * size].unflatten(1, (count, size))
-    best = topk(blocks.amax(2), k, ties=ties)[1].sort(dim=1).values
+    best = _ascending(_largest(blocks.amax(2), k, ties)[1])
     looked_at = blocks.gather(1, best[:, :, None].expand(-1, -1, size)).flatten(1)
     place = torch.arange(size, device=rows.device)
     ids = (best[:, :, None] * size + place).flatten(1)
@@ -165,57 +178,160 @@ def _by_blocks(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tens
         rest = torch.arange(count * size, items, device=rows.device)
         looked_at = torch.cat([looked_at, rows[:, count * size :]], dim=1)
         ids = torch.cat([ids, rest.expand(rows.shape[0], -1)], dim=1)
-    values, places = topk(looked_at, k, ties=ties)
+    values, places = _largest(looked_at, k, ties)
     return values, ids.gather(1, places)
+
+
+def _stride(items: int, k: int) -> int | None:
+    """How many members each class of `_contenders` has, so that the least is looked at; None where they do not pay."""
+    size = min(24, max(4, isqrt(items // (6 * k))))
+    return size if items >= 2 * _LONG and 4 * (items // size + k * size) <= items else None
+
+
+def _contenders(rows: Tensor, k: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The items that may be among the k best: those of the k classes whose maxima are largest.
+
+    A class holds every ``items // size``-th item. Its members do not stand together, so maxima of classes are maxima of
+    long slices, which processors take at the speed of memory; those of small blocks take twice as long. What is left
+    over at the row's end belongs to no class and is always looked at.
+
+    Returns:
+        The scores looked at and their ids, ascending, ``(Q, M)``; and ``(Q,)``, what no other score exceeds.
+    """
+    items = rows.shape[1]
+    count = items // size
+    members = rows[:, : count * size].unflatten(1, (size, count))
+    bound, best = _in_any_order(members.amax(1), k)
+    best = _ascending(best)[:, None, :]
+    looked_at = members.gather(2, best.expand(-1, size, -1)).flatten(1)
+    ids = (best + torch.arange(0, count * size, count)[:, None]).flatten(1)
+    if count * size < items:
+        looked_at = torch.cat([looked_at, rows[:, count * size :]], dim=1)
+        ids = torch.cat([ids, torch.arange(count * size, items).expand(rows.shape[0], -1)], dim=1)
+    return looked_at, ids, bound[:, -1]
+
+
+def _in_any_order(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """What `torch.topk` gives, by `_contenders` where they pay."""
+    size = _stride(rows.shape[1], k)
+    if size is None:
+        return rows.topk(k)
+    looked_at, ids, _ = _contenders(rows, k, size)
+    values, places = looked_at.topk(k)
+    return values, ids.gather(1, places)
+
+
+def _by_strides(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tensor]:
+    """The top k of `_contenders`, mended where what they leave out may hold more that equal the k-th.
+
+    Nothing left out exceeds the least maximum of the classes looked at; so a few more than k leave few rows to mend.
+    """
+    looked_at, ids, bound = _contenders(rows, k + k // 8 + 3, size)
+    values, places = _largest(looked_at, k, ties)
+    missed = ~(values[:, -1] > bound)  # where the k-th is NaN as well
+    return values, _mended(missed, missed, ids.gather(1, places), values, rows, ties=ties)
 
 
 def _by_neighbours(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     """`torch.topk`, mended where a look at the first k + 1 values shows that its order is not the one wanted."""
     values, indices = rows.topk(k + 1)
-    split = (values[:, k] == values[:, k - 1]) | values[:, k - 1].isnan()  # a group of ties reaches past k
-    tied = bool((values[:, 1:] == values[:, :-1]).any()) or bool(values[:, 0].isnan().any())
+    same, broken = values[:, 1:] == values[:, :-1], values[:, 0].isnan()
+    split = same[:, -1] | values[:, k - 1].isnan()  # a group of ties reaches past k
     values, indices = _positive_zero(values[:, :k]), indices[:, :k]
-    if not tied:
-        return values, indices
-    again = split.nonzero().squeeze(1)
-    if 2 * len(again) > len(rows):
-        indices = _pick(rows, values, indices, ties)
-    elif len(again):
-        indices = indices.index_copy(0, again, _pick(rows[again], values[again], indices[again], ties))
-    return _order(values, indices, ties)
+    if bool(same.any()) or bool(broken.any()):
+        indices = _mended(split, same.any(1) | broken, indices, values, rows, ties=ties)
+    return values, indices
 
 
 def _by_threshold(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     """Without a branch on data: `torch.topk` finds the right values whatever it does about ties."""
     values, indices = rows.topk(k)
     values = _positive_zero(values)
-    return _order(values, _pick(rows, values, indices, ties), ties)
+    return values, _order(_pick(indices, values, rows, ties), values, rows.shape[1], ties)
 
 
-def _pick(rows: Tensor, values: Tensor, indices: Tensor, ties: str) -> Tensor:
+def _mended(split: Tensor, tied: Tensor, indices: Tensor, values: Tensor, rows: Tensor, *, ties: str) -> Tensor:
+    """The right indices of right values, where ties reach past k in the rows of `split`, and hold others in `tied`."""
+    items = rows.shape[1]
+    pick, order = partial(_pick, ties=ties), partial(_order, items=items, ties=ties)
+    parts = zip(*(each.split(band(items)) for each in (split, indices, values, rows)), strict=True)
+    indices = torch.cat([_where(some, pick, found, found, *given) for some, found, *given in parts])
+    return _where(tied, order, indices, indices, values)
+
+
+def _where(mask: Tensor, change: Callable[..., Tensor], found: Tensor, *given: Tensor) -> Tensor:
+    """What was found, but in the rows of a mask what a function makes of what is given; of all where it holds most."""
+    count = int(mask.sum())
+    if count == 0:
+        return found
+    if 2 * count > len(mask):
+        return change(*given)
+    some = mask.nonzero().squeeze(1)
+    return found.index_copy(0, some, change(*(each[some] for each in given)))
+
+
+def _pick(indices: Tensor, values: Tensor, rows: Tensor, ties: str) -> Tensor:
     """Which items take the places of the k-th value: of all that equal it, those of smallest (or largest) index.
 
     Items above it are all winners, and stay as they are.
     """
-    items, k = rows.shape[1], values.shape[1]
-    threshold = values[:, -1:]
-    equal = rows == threshold
-    if rows.is_floating_point() and not (may_branch(rows) and not bool(values[:, 0].isnan().any())):
-        equal |= rows.isnan() & threshold.isnan()  # a row of NaNs must still give k different indices
+    k, threshold = values.shape[1], values[:, -1:]
     above = (values > threshold) | (values.isnan() & ~threshold.isnan())
-    place = torch.arange(k, device=rows.device) - above.sum(1, keepdim=True)
-    # The nth item that equals it stands where the running count first reaches n.
+    nth = (torch.arange(k, device=rows.device) - above.sum(1, keepdim=True)).clamp(min=0)
+    if may_branch(rows):
+        return torch.where(above, indices, _nearest(nth, threshold, rows, ties, max(4 * k, (1 << 15) // len(rows))))
+    equal = rows == threshold
+    if rows.is_floating_point():
+        equal |= rows.isnan() & threshold.isnan()  # a row of NaNs must still give k different indices
+    # The nth item that equals it stands where the running count first reaches n, counting from 1.
+    items = rows.shape[1]
     count = equal.cumsum(1, dtype=torch.int16 if items < 1 << 15 else torch.int32)
-    nth = place.clamp(min=0) + 1 if ties == "index" else count[:, -1:] - place.clamp(min=0)
-    found = torch.searchsorted(count, nth.to(count.dtype)).clamp(max=items - 1)
-    return torch.where(above, indices, found)
+    place = nth + 1 if ties == "index" else (count[:, -1:] - nth).clamp(min=1)
+    return torch.where(above, indices, torch.searchsorted(count, place.to(count.dtype)).clamp(max=items - 1))
 
 
-def _order(values: Tensor, indices: Tensor, ties: str) -> tuple[Tensor, Tensor]:
-    """Order the winners: by index first, then stably by value."""
-    indices, order = indices.sort(dim=1, descending=ties == "reverse")
-    values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
-    return values, indices.gather(1, order)
+def _nearest(nth: Tensor, threshold: Tensor, rows: Tensor, ties: str, width: int) -> Tensor:
+    """Where the nth item from the left (or right) stands that equals a row's threshold, counted from 0.
+
+    Where many do, they stand near that end; so more and more of a row is looked at. NumPy compares and lists several
+    times as fast as PyTorch does.
+    """
+    items = rows.shape[1]
+    width = width if 2 * width <= items else items
+    start = 0 if ties == "index" else items - width
+    part, limit = (_as_numpy(each) for each in (rows[:, start : start + width], threshold))
+    equal = part == limit
+    if np.isnan(limit).any():
+        equal |= np.isnan(part) & np.isnan(limit)
+    places = torch.from_numpy(np.append(np.flatnonzero(equal), 0))  # of all rows; one more, lest there be none
+    edges = torch.arange(0, (len(rows) + 1) * width, width)
+    bounds = torch.searchsorted(places[:-1], edges)
+    first, last = bounds[:-1, None], bounds[1:, None] - 1
+    chosen = torch.minimum(first + nth, last) if ties == "index" else torch.maximum(last - nth, first)
+    found = places[chosen] - edges[:-1, None] + start
+    if width == items:
+        return found
+    lacking = (last - first < nth[:, -1:]).squeeze(1)
+    return _where(lacking, partial(_nearest, ties=ties, width=4 * width), found, nth, threshold, rows)
+
+
+def _as_numpy(values: Tensor) -> Any:
+    """As an array, half precision as float32, which holds the same numbers and which processors compare."""
+    return (values.float() if values.element_size() == 2 and values.is_floating_point() else values).numpy(force=True)
+
+
+def _order(indices: Tensor, values: Tensor, items: int, ties: str) -> Tensor:
+    """Order the indices of equal values, which stand side by side."""
+    new = (values[:, 1:] != values[:, :-1]) & ~values[:, 1:].isnan()
+    group = torch.nn.functional.pad(new.cumsum(1), (1, 0)) * items
+    if ties == "reverse":
+        return items - 1 - _ascending(group + (items - 1 - indices)) + group
+    return _ascending(group + indices) - group
+
+
+def _ascending(rows: Tensor) -> Tensor:
+    """Each row sorted: by NumPy where it may, whose sort of short rows is some eight times as fast."""
+    return torch.from_numpy(np.sort(rows.numpy(), axis=1)) if may_branch(rows) else rows.sort(dim=1).values
 
 
 def rank_counts(scores: Tensor, target_scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from torch_topk.inputs import (
     require_integer,
     unravel,
 )
-from torch_topk.kernels import lowest, orderable, rank_counts, reads_little, topk
+from torch_topk.kernels import band, lowest, may_branch, orderable, rank_counts, reads_little, topk
 from torch_topk.record import (
     MANY,
     Record,
@@ -158,11 +158,11 @@ class Ranking(Record):
                 rows = rows.masked_fill(mask, lowest(rows.dtype))
         by_gain, order = ties in {"optimistic", "pessimistic"}, "reverse" if ties == "reverse" else "index"
         width = columns if depth is None else min(depth, columns)
+        pool: Callable[[], Tensor] = partial(_without, rows, excluded, relevance.labels)
         if ids_of is None and by_gain:
-            pool = _all_without(rows, excluded, relevance.labels)
             values, ids = top_by_gain(pool(), gains_of_all(relevance, columns), width, ties)
         elif ids_of is None:
-            values, ids, pool = _top_without(rows, width, excluded, relevance.labels, order)
+            values, ids = _top_without(rows, width, excluded, relevance.labels, order)
         else:  # equal scores stand in order of item id, not of column
             for part in excluded:
                 rows = rows.masked_fill(_lists(part, ids_of, relevance.labels), lowest(rows.dtype))
@@ -686,7 +686,7 @@ class Ranking(Record):
         """The number of candidates that are not relevant, ``(Q, 1)``: another read of the scores."""
 
         def count() -> Tensor:
-            pool = self._pool()
+            pool = self._whole_pool()
             if self._pool_holds == "scores":
                 least = torch.full((pool.shape[0],), lowest(pool.dtype), dtype=pool.dtype, device=pool.device)
                 candidates = rank_counts(pool, least)[0]
@@ -776,7 +776,7 @@ class Ranking(Record):
         return self._once(("unmapped", gain), count)
 
     def _candidate_truth(self) -> Relevance:
-        pool = self._pool()
+        pool = self._whole_pool()
         if self._pool_holds == "scores":
             return self.relevance.among(pool)
         return Relevance.from_ids(pool, self.relevance.gains_of(pool))
@@ -858,37 +858,46 @@ def _lists(part: Relevance, ids: Tensor, labels: Tensor | None) -> Tensor:
 
 def _top_without(
     rows: Tensor, k: int, excluded: list[Relevance], labels: Tensor | None, ties: str
-) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
-    """The top k of the items that no exclusion lists, and a function that makes scores in which those are lowest.
+) -> tuple[Tensor, Tensor]:
+    """The top k of the items that no exclusion lists.
 
-    Three ways, by shape: masks are laid over the scores; ids are written into a copy of them, or, where rows are long
-    and ids few, nothing is copied: the top k + E is taken, of which at most E are excluded.
+    Where rows are long and the ids excluded are few, nothing is copied: the top k + E is taken, of which at most E are
+    excluded. Else exclusions are written into copies, on a processor a band of rows at a time, which its cache holds.
     """
+    if not excluded:
+        return topk(rows, k, ties=ties)
     columns = rows.shape[1]
-    lists = [part for part in excluded if part.longest is not None and 4 * part.longest <= columns]
+    more = k + sum(columns if part.longest is None else part.longest for part in excluded)
+    if more <= columns and reads_little(columns, more):
+        values, ids = topk(rows, more, ties=ties)
+        out = torch.zeros_like(ids, dtype=torch.bool)
+        for part in excluded:
+            out |= _lists(part, ids, labels)
+        values, ids, out = (each[:, :k] for each in _close_up(out, values, ids, out))
+        return values.masked_fill(out, lowest(values.dtype)), ids
+    if not may_branch(rows):
+        return topk(_without(rows, excluded, labels), k, ties=ties)
+    bands = [slice(start, start + band(columns)) for start in range(0, max(1, len(rows)), band(columns))]
+    parts = [topk(_without(*_some_of(each, rows, excluded, labels)), k, ties=ties) for each in bands]
+    values, ids = (torch.cat(each) for each in zip(*parts, strict=True))
+    return values, ids
+
+
+def _some_of(
+    some: slice, rows: Tensor, excluded: list[Relevance], labels: Tensor | None
+) -> tuple[Tensor, list[Relevance], Tensor | None]:
+    """Some of the rows, with what they leave out; an exclusion of one row holds for all."""
+    parts = [part if part.num_queries == 1 else part[some] for part in excluded]
+    return rows[some], parts, None if labels is None else labels[some]
+
+
+def _without(rows: Tensor, excluded: list[Relevance], labels: Tensor | None) -> Tensor:
+    """The scores, in a copy with the lowest value where an exclusion lists an item, but for a one-label target's."""
+    lists = [part for part in excluded if part.longest is not None and 4 * part.longest <= rows.shape[1]]
     for part in excluded:
         if part not in lists:
             rows = lay_over(rows, part, labels)
-    if not lists:
-        return *topk(rows, k, ties=ties), partial(identity, rows)
-    pool = partial(_write_lowest, rows, lists, labels)
-    more = k + sum(part.longest or 0 for part in lists)
-    if more > columns or not reads_little(columns, more):
-        rows = pool()
-        return *topk(rows, k, ties=ties), partial(identity, rows)
-    values, ids = topk(rows, more, ties=ties)
-    out = torch.zeros_like(ids, dtype=torch.bool)
-    for part in lists:
-        out |= _lists(part, ids, labels)
-    values, ids, out = (each[:, :k] for each in _close_up(out, values, ids, out))
-    return values.masked_fill(out, lowest(values.dtype)), ids, pool
-
-
-def _all_without(rows: Tensor, excluded: list[Relevance], labels: Tensor | None) -> Callable[[], Tensor]:
-    """A function that makes scores in which all that an exclusion lists is lowest."""
-    for part in excluded:
-        rows = lay_over(rows, part, labels)
-    return partial(identity, rows)
+    return _write_lowest(rows, lists, labels) if lists else rows
 
 
 def _first_rows(make: Callable[[], Tensor], rows: int) -> Tensor:

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from torch_topk.gain import Gain, is_relevant
 from torch_topk.inputs import Array, as_tensor, read_int, require_integer, unravel
-from torch_topk.kernels import count_columns, count_true, lowest, may_branch, orderable, sum_dtype
+from torch_topk.kernels import band, count_columns, count_true, lowest, may_branch, orderable, sum_dtype
 
 Rows: TypeAlias = slice | Sequence[int] | Array
 
 _NO_ITEM = torch.iinfo(torch.int64).max  # sorts behind every id
-_BAND = 1 << 22  # gains whose worths are laid out at a time
 _SHORT = 16  # ids of a list that are sooner compared with each id sought than searched
 _PAIRS = 512  # of them in a query, so that they take little memory
 
@@ -396,7 +395,7 @@ class _Dense(Relevance):
         if gain.monotone:
             return gain(*self.gains.topk(width, dim=1))
         ids = torch.arange(self.gains.shape[1], device=self.device)
-        bands = self.gains.split(max(1, _BAND // max(self.gains.shape[1], 1)))  # worths take more room than gains
+        bands = self.gains.split(band(self.gains.shape[1]))  # worths take more room than gains
         return torch.cat([gain(band, ids.expand_as(band)).topk(width, dim=1).values for band in bands])
 
     def contains(self, ids: Tensor) -> Tensor:

@@ -7,13 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torch_topk.kernels import rank_counts, sum_dtype, topk
+from torch_topk.kernels import band, rank_counts, sum_dtype, topk
 from torch_topk.relevance import Relevance
 
 Worth = Callable[[Tensor, Tensor], Tensor]
 """What items are worth, of gains and ids of one shape."""
-
-_BAND = 1 << 22  # scores compared at a time
 
 
 def gains_of_all(relevance: Relevance, items: int) -> Tensor:
@@ -28,7 +26,7 @@ def gains_of_all(relevance: Relevance, items: int) -> Tensor:
 
 def top_by_gain(rows: Tensor, gains: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     """The top k by score, equal scores by gain: the highest first ("optimistic") or last, then by position."""
-    bands = max(1, _BAND // max(rows.shape[1], 1))  # keys take more room than scores
+    bands = band(rows.shape[1])  # keys take more room than scores
     if len(rows) > bands:
         parts = [top_by_gain(*part, k, ties) for part in zip(rows.split(bands), gains.split(bands), strict=True)]
         values, ids = (torch.cat(each) for each in zip(*parts, strict=True))
@@ -154,7 +152,7 @@ def tail_of_scores(rows: Tensor, limit: Tensor, relevance: Relevance, worth: Wor
     columns, device = rows.shape[1], rows.device
     if relevance.longest is None:
         gains = relevance.laid_out(columns)
-        ids, bands = torch.arange(columns, device=device), max(1, _BAND // max(columns, 1))
+        ids, bands = torch.arange(columns, device=device), band(columns)
         parts = zip(rows.split(bands), gains.split(bands), limit.split(bands), strict=True)
         return torch.cat([((row == at[:, None]) * worth(gain, ids.expand_as(gain))).sum(1) for row, gain, at in parts])
     ids = relevance.padded(columns)
