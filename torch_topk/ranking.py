@@ -30,6 +30,7 @@ from torch_topk.record import (
     Record,
     identity,
     lay_over,
+    nan_last,
     note_exclusions,
     read_exclusions,
     read_items,
@@ -150,9 +151,8 @@ class Ranking(Record):
         if relevance.self_ids is not None:
             excluded.append(Relevance.from_ids(relevance.self_ids[:, None]))
 
-        if non_finite == "last" and rows.is_floating_point():
-            # Below every other number, yet above minus infinity: still a candidate, in the last place.
-            rows = torch.where(rows.isnan(), torch.finfo(rows.dtype).min, rows)
+        if non_finite == "last":
+            rows = nan_last(rows)
         for mask in (dropped, None if ids_of is None else ids_of < 0):
             if mask is not None:
                 rows = rows.masked_fill(mask, lowest(rows.dtype))
@@ -481,7 +481,7 @@ class Ranking(Record):
         if values.is_floating_point():
             broken, values = values.isnan(), values + 0  # of -0.0 and 0.0 it makes one
             if non_finite == "last":
-                values = torch.where(broken, torch.finfo(values.dtype).min, values)
+                values = nan_last(values)
             else:
                 faults["nan_scores"] = _mark(query, broken, queries, counted).sum()
         # By item, then stably by score, then stably by query.

@@ -13,7 +13,16 @@ from torch import Tensor
 
 from torch_topk.inputs import CHOICES, COUNT_TIES, Array, Cutoffs, as_tensor, read_choice, require_integer
 from torch_topk.kernels import lowest, may_branch, orderable, rank_counts
-from torch_topk.record import Record, identity, lay_over, note_exclusions, read_exclusions, read_target, read_weights
+from torch_topk.record import (
+    Record,
+    identity,
+    lay_over,
+    nan_last,
+    note_exclusions,
+    read_exclusions,
+    read_target,
+    read_weights,
+)
 from torch_topk.relevance import Relevance
 
 
@@ -155,8 +164,8 @@ class RankCounts(Record):
             )
         excluded = read_exclusions(exclude, shape, queries, columns, device)
         rows, targets = orderable(scores).reshape(queries, columns), relevance.labels
-        if non_finite == "last" and rows.is_floating_point():
-            rows = torch.where(rows.isnan(), torch.finfo(rows.dtype).min, rows)
+        if non_finite == "last":
+            rows = nan_last(rows)
         for part in excluded:
             if part.longest is None:  # a mask is laid over the scores; lists are subtracted from the counts
                 rows = lay_over(rows, part, targets)

@@ -7,7 +7,7 @@ The only validation of inputs is here and in the records. Shapes and types raise
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from math import prod
+from math import inf, prod
 from types import MappingProxyType
 from typing import Any
 
@@ -245,12 +245,21 @@ def read_exclusions(  # noqa: C901 - one form of exclusion after the other
     return [Relevance.from_ids(ids)]
 
 
+def nan_last(scores: Tensor) -> Tensor:
+    """NaN made the least number there is, which is above minus infinity: still a candidate, in the last place."""
+    if not scores.is_floating_point():
+        return scores
+    return scores.nan_to_num(torch.finfo(scores.dtype).min, inf, -inf)
+
+
 def lay_over(rows: Tensor, part: Relevance, labels: Tensor | None) -> Tensor:
     """A copy of the scores with the lowest value where an exclusion lists an item, but for a one-label target."""
-    mask = part.listed(rows.shape[1])
-    if labels is not None:
-        mask = mask & (torch.arange(rows.shape[1], device=rows.device) != labels)
-    return rows.masked_fill(mask, lowest(rows.dtype))
+    filled = rows.masked_fill(part.listed(rows.shape[1]), lowest(rows.dtype))
+    if labels is None or rows.shape[1] == 0:
+        return filled
+    place = labels.clamp(0, rows.shape[1] - 1)
+    kept = torch.where(place == labels, rows.gather(1, place), filled.gather(1, place))
+    return filled.scatter_(1, place, kept)
 
 
 def identity(tensor: Tensor) -> Tensor:

@@ -404,7 +404,7 @@ class _Dense(Relevance):
     def listed(self, num_items: int) -> Tensor:
         if num_items != self.gains.shape[1]:
             raise ValueError(f"Relevance of {self.gains.shape[1]} items cannot be laid over {num_items} items.")
-        return self.gains != 0
+        return self.gains if self.is_mask else self.gains != 0
 
     def laid_out(self, num_items: int) -> Tensor:  # noqa: ARG002 - every column is an item
         return self.gains
