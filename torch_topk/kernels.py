@@ -221,6 +221,19 @@ def _in_any_order(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, ids.gather(1, places)
 
 
+def top_values(rows: Tensor, k: int) -> Tensor:
+    """The k largest of each row, ``(Q, k)``, descending: the values of `torch.topk`, where their places do not matter."""
+    items = rows.shape[1]
+    if not may_branch(rows):
+        return rows.topk(k).values
+    if 0 < 2 * k <= items and _stride(items, k) is not None:
+        return _in_any_order(rows, k)[0]
+    values = _as_numpy(rows)
+    if 0 < k < items:
+        values = np.partition(values, items - k, axis=1)
+    return torch.from_numpy(np.sort(values[:, items - k :], axis=1)).flip(1).to(rows.dtype)
+
+
 def _by_strides(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tensor]:
     """The top k of `_contenders`, mended where what they leave out may hold more that equal the k-th.
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torch_topk.gain import Gain, is_relevant
 from torch_topk.inputs import Array, as_tensor, read_int, require_integer, unravel
-from torch_topk.kernels import band, count_columns, count_true, lowest, may_branch, orderable, sum_dtype
+from torch_topk.kernels import band, count_columns, count_true, lowest, may_branch, orderable, sum_dtype, top_values
 
 Rows: TypeAlias = slice | Sequence[int] | Array
 
@@ -393,10 +393,11 @@ class _Dense(Relevance):
         if self.is_mask and gain.items is None:
             return _ones_first(self._count(), width, gain)
         if gain.monotone:
-            return gain(*self.gains.topk(width, dim=1))
+            best = top_values(self.gains, width)
+            return gain(best, best)  # which reads no ids
         ids = torch.arange(self.gains.shape[1], device=self.device)
         bands = self.gains.split(band(self.gains.shape[1]))  # worths take more room than gains
-        return torch.cat([gain(band, ids.expand_as(band)).topk(width, dim=1).values for band in bands])
+        return torch.cat([top_values(gain(some, ids.expand_as(some)), width) for some in bands])
 
     def contains(self, ids: Tensor) -> Tensor:
         return self.gains_of(ids) != 0
@@ -633,7 +634,7 @@ class _Padded(Relevance):
         if self.gains is None and gain.items is None:
             return _ones_first(self.valid.sum(1), width, gain)
         gains = self.valid if self.gains is None else self.gains
-        return torch.where(self.valid, gain(gains, self.ids), 0.0).topk(width, dim=1).values
+        return top_values(torch.where(self.valid, gain(gains, self.ids), 0.0), width)
 
     def contains(self, ids: Tensor) -> Tensor:
         if self.ids.shape[1] == 0:

@@ -563,13 +563,16 @@ class RetrievalPrecisionRecallCurve(_Retrieval, peer.RetrievalPrecisionRecallCur
         """Return the precision at each k, and behind it the recall."""
         most = self.max_k or lists.longest
         ranking = lists.ranking(most)
-        found, shown = ranking.cumulative_hits(), ranking.ranks(most).expand(len(ranking), -1)
+        exact = torch.promote_types(lists.scores.dtype, torch.float32)  # which holds the counts of a list
+        found, shown = (each.to(exact) for each in (ranking.cumulative_hits(), ranking.ranks(most)))
         if found.shape[1] < most:
             found = torch.cat([found, found[:, -1:].expand(-1, most - found.shape[1])], dim=1)
         if self.adaptive_k:
-            shown = shown.minimum((lists.ids >= 0).sum(1, keepdim=True))
-        recall = found / ranking.num_relevant().clamp(min=1)
-        return torch.cat([(found / shown).to(lists.scores), recall.to(lists.scores)], dim=1)
+            shown = shown.minimum((lists.ids >= 0).sum(1, keepdim=True).to(exact))
+        both = found.new_empty((len(found), 2, most))
+        torch.div(found, shown, out=both[:, 0])
+        torch.div(found, ranking.num_relevant().clamp(min=1).to(found), out=both[:, 1])
+        return both.flatten(1)
 
     def compute(self) -> Any:
         """Return precision, recall and k, ``(max_k,)`` each; it raises what `RetrievalMAP` does."""
