@@ -47,7 +47,9 @@ def branch_free() -> Iterator[None]:
 
 def may_branch(tensor: Tensor) -> bool:
     """Whether a kernel may read this tensor's data on the host to take a faster path."""
-    return tensor.device.type == "cpu" and not _branch_free and not torch.compiler.is_compiling()
+    if tensor.device.type != "cpu" or _branch_free or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001 - under vmap, which tells no other way
 
 
 def band(items: int) -> int:
@@ -222,7 +224,7 @@ def _in_any_order(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def top_values(rows: Tensor, k: int) -> Tensor:
-    """The k largest of each row, ``(Q, k)``, descending: the values of `torch.topk`, where their places do not matter."""
+    """The k largest of each row, ``(Q, k)``, descending: what `torch.topk` gives, where places do not matter."""
     items = rows.shape[1]
     if not may_branch(rows):
         return rows.topk(k).values

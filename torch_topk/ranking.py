@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_topk.exclusion import close_up, leaves_out, note_exclusions, read_exclusions, top_without, without
 from torch_topk.gain import Gain, is_relevant
 from torch_topk.inputs import (
     CHOICES,
@@ -24,15 +25,12 @@ from torch_topk.inputs import (
     require_integer,
     unravel,
 )
-from torch_topk.kernels import band, lowest, may_branch, orderable, rank_counts, reads_little, topk
+from torch_topk.kernels import lowest, orderable, rank_counts, topk
 from torch_topk.record import (
     MANY,
     Record,
     identity,
-    lay_over,
     nan_last,
-    note_exclusions,
-    read_exclusions,
     read_items,
     read_target,
     read_weights,
@@ -158,14 +156,14 @@ class Ranking(Record):
                 rows = rows.masked_fill(mask, lowest(rows.dtype))
         by_gain, order = ties in {"optimistic", "pessimistic"}, "reverse" if ties == "reverse" else "index"
         width = columns if depth is None else min(depth, columns)
-        pool: Callable[[], Tensor] = partial(_without, rows, excluded, relevance.labels)
+        pool: Callable[[], Tensor] = partial(without, rows, excluded, relevance.labels)
         if ids_of is None and by_gain:
             values, ids = top_by_gain(pool(), gains_of_all(relevance, columns), width, ties)
         elif ids_of is None:
-            values, ids = _top_without(rows, width, excluded, relevance.labels, order)
+            values, ids = top_without(rows, width, excluded, relevance.labels, order)
         else:  # equal scores stand in order of item id, not of column
             for part in excluded:
-                rows = rows.masked_fill(_lists(part, ids_of, relevance.labels), lowest(rows.dtype))
+                rows = rows.masked_fill(leaves_out(part, ids_of, relevance.labels), lowest(rows.dtype))
             ids_of, by_id = ids_of.sort(dim=1, stable=True)
             rows = rows.gather(1, by_id)
             if by_gain:
@@ -266,7 +264,7 @@ class Ranking(Record):
         if excluded:
             out = torch.zeros_like(ids, dtype=torch.bool)
             for part in excluded:
-                out |= _lists(part, ids, relevance.labels)
+                out |= leaves_out(part, ids, relevance.labels)
             ids = _take_out(ids, out)
         ids, _ = _settle_repeats(ids, ids, duplicates, faults, validate)
         return cls._make(
@@ -850,72 +848,8 @@ def _read_choices(**values: str) -> None:
         read_choice(name, value, CHOICES[name])
 
 
-def _lists(part: Relevance, ids: Tensor, labels: Tensor | None) -> Tensor:
-    """Which of the ids ``(Q, K)`` an exclusion lists, but for the item of a one-label target."""
-    listed = part.contains(ids) if part.num_queries == ids.shape[0] else part.contains(ids.reshape(1, -1)).view_as(ids)
-    return listed if labels is None else listed & (ids != labels)
-
-
-def _top_without(
-    rows: Tensor, k: int, excluded: list[Relevance], labels: Tensor | None, ties: str
-) -> tuple[Tensor, Tensor]:
-    """The top k of the items that no exclusion lists.
-
-    Where rows are long and the ids excluded are few, nothing is copied: the top k + E is taken, of which at most E are
-    excluded. Else exclusions are written into copies, on a processor a band of rows at a time, which its cache holds.
-    """
-    if not excluded:
-        return topk(rows, k, ties=ties)
-    columns = rows.shape[1]
-    more = k + sum(columns if part.longest is None else part.longest for part in excluded)
-    if more <= columns and reads_little(columns, more):
-        values, ids = topk(rows, more, ties=ties)
-        out = torch.zeros_like(ids, dtype=torch.bool)
-        for part in excluded:
-            out |= _lists(part, ids, labels)
-        values, ids, out = (each[:, :k] for each in _close_up(out, values, ids, out))
-        return values.masked_fill(out, lowest(values.dtype)), ids
-    if not may_branch(rows):
-        return topk(_without(rows, excluded, labels), k, ties=ties)
-    bands = [slice(start, start + band(columns)) for start in range(0, max(1, len(rows)), band(columns))]
-    parts = [topk(_without(*_some_of(each, rows, excluded, labels)), k, ties=ties) for each in bands]
-    values, ids = (torch.cat(each) for each in zip(*parts, strict=True))
-    return values, ids
-
-
-def _some_of(
-    some: slice, rows: Tensor, excluded: list[Relevance], labels: Tensor | None
-) -> tuple[Tensor, list[Relevance], Tensor | None]:
-    """Some of the rows, with what they leave out; an exclusion of one row holds for all."""
-    parts = [part if part.num_queries == 1 else part[some] for part in excluded]
-    return rows[some], parts, None if labels is None else labels[some]
-
-
-def _without(rows: Tensor, excluded: list[Relevance], labels: Tensor | None) -> Tensor:
-    """The scores, in a copy with the lowest value where an exclusion lists an item, but for a one-label target's."""
-    lists = [part for part in excluded if part.longest is not None and 4 * part.longest <= rows.shape[1]]
-    for part in excluded:
-        if part not in lists:
-            rows = lay_over(rows, part, labels)
-    return _write_lowest(rows, lists, labels) if lists else rows
-
-
 def _first_rows(make: Callable[[], Tensor], rows: int) -> Tensor:
     return make()[:rows]
-
-
-def _write_lowest(rows: Tensor, lists: list[Relevance], labels: Tensor | None) -> Tensor:
-    """A copy of the scores with the lowest value at the listed ids."""
-    queries, columns = rows.shape
-    # What is no id is written to a column of its own, which is cut off.
-    wide = rows.new_empty((queries, columns + 1))
-    wide[:, :columns] = rows
-    for part in lists:
-        ids = part.padded(columns)
-        if labels is not None:
-            ids = torch.where(ids == labels, columns, ids)
-        wide.scatter_(1, ids.expand(queries, -1), lowest(rows.dtype))
-    return wide[:, :columns]
 
 
 def _note_truth(
@@ -928,15 +862,9 @@ def _note_truth(
     note_exclusions(faults, excluded, queries, size)
 
 
-def _close_up(out: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
-    """Move what is out, a bool ``(Q, K)``, to the end of its row in each table; the rest keeps its order."""
-    order = out.to(torch.int8).argsort(dim=1, stable=True)
-    return tuple(table.gather(1, order) for table in tables)
-
-
 def _take_out(ids: Tensor, out: Tensor) -> Tensor:
     """Take ids out of their lists; what stands behind moves up, and the end is filled with -1."""
-    return _close_up(out, ids.masked_fill(out, -1))[0]
+    return close_up(out, ids.masked_fill(out, -1))[0]
 
 
 def _settle_repeats(
@@ -950,7 +878,7 @@ def _settle_repeats(
     again[:, 1:] = (by_id[:, 1:] == by_id[:, :-1]) & (by_id[:, 1:] >= 0)
     if duplicates == "first":
         out = torch.zeros_like(again).scatter_(1, order, again)
-        ids, values = _close_up(out, ids.masked_fill(out, -1), values.masked_fill(out, lowest(values.dtype)))
+        ids, values = close_up(out, ids.masked_fill(out, -1), values.masked_fill(out, lowest(values.dtype)))
         return ids, values
     faults["duplicates"] = again.any(1).sum()
     return ids, values

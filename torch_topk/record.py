@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torch_topk.inputs import FAULTS, Array, Cutoffs, as_tensor, raise_faults, require_integer
-from torch_topk.kernels import lowest, sum_dtype
+from torch_topk.kernels import sum_dtype
 from torch_topk.relevance import Relevance
 
 MANY = 1 << 13
@@ -106,10 +106,6 @@ class Record:
         return self._always(("cutoffs", cutoffs), lambda: self._numbers(self.weights, cutoffs)[None, :])
 
 
-def _plural(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) if shape else "one query"
-
-
 def read_target(  # noqa: C901 - one form of truth after the other
     target: Any, preds: Tensor, ids_of: Tensor | None, ignore_index: int | None, *, lists_given: bool = False
 ) -> tuple[Relevance, Tensor | None, Tensor | None]:
@@ -117,7 +113,7 @@ def read_target(  # noqa: C901 - one form of truth after the other
     shape, columns, device = tuple(preds.shape[:-1]), preds.shape[-1], preds.device
     queries = prod(shape)
     given = "ranked" if lists_given else "scores"
-    if not isinstance(target, (Relevance, np.ndarray, np.generic)) and _is_sparse(target):
+    if not isinstance(target, (Relevance, np.ndarray, np.generic)) and is_sparse(target):
         target = Relevance.from_sparse(target)
     if isinstance(target, Relevance):
         if target.num_queries != queries:
@@ -192,7 +188,8 @@ def _misfit(truth: Tensor, preds: Tensor, *, whole: bool, given: str) -> str:
     return f"{msg} Expected {gains}, {wanted}, a sparse matrix, or a Relevance."
 
 
-def _is_sparse(value: object) -> bool:
+def is_sparse(value: object) -> bool:
+    """Whether it is a sparse matrix of torch or SciPy."""
     if isinstance(value, Tensor):
         return value.layout != torch.strided
     return hasattr(value, "tocoo")
@@ -208,43 +205,6 @@ def read_items(items: Array, shape: tuple[int, ...], queries: int, columns: int,
     return ids.reshape(prod(ids.shape[:-1]), columns).expand(queries, columns)
 
 
-def read_exclusions(  # noqa: C901 - one form of exclusion after the other
-    exclude: Any, shape: tuple[int, ...], queries: int, columns: int | None, device: torch.device
-) -> list[Relevance]:
-    """Every exclusion as a Relevance of one row a query, or of a single row for all."""
-    if exclude is None:
-        return []
-    if isinstance(exclude, (list, tuple)):
-        return [part for one in exclude for part in read_exclusions(one, shape, queries, columns, device)]
-    if not isinstance(exclude, Relevance) and _is_sparse(exclude):
-        exclude = Relevance.from_sparse(exclude)
-    if isinstance(exclude, Relevance):
-        if exclude.num_queries != queries or exclude.device != device:
-            given, wanted = f"{exclude.num_queries} queries on {exclude.device}", f"{queries} on {device}"
-            raise ValueError(
-                f"exclude holds {given}, but there are {wanted}; take the rows of the batch with exclude[rows]."
-            )
-        return [exclude]
-    ids = as_tensor("exclude", exclude, device)
-    if ids.dim() == 0 or (ids.dim() > 1 and tuple(ids.shape[:-1]) != shape):
-        raise ValueError(
-            f"exclude of shape {tuple(ids.shape)} fits neither one row for all queries nor {_plural(shape)} rows."
-        )
-    ids = ids.reshape(prod(ids.shape[:-1]), ids.shape[-1])
-    if ids.dtype == torch.bool:
-        if columns is not None and ids.shape[-1] != columns:
-            raise ValueError(f"exclude is a mask of {ids.shape[-1]} items, but there are {columns}.")
-        return [Relevance.from_dense(ids)]
-    if ids.is_floating_point() or ids.is_complex():
-        raise TypeError(f"exclude must be a bool mask or integer ids, but is {ids.dtype}.")
-    if ids.shape[-1] == columns:
-        raise TypeError(
-            f"exclude is {ids.dtype} with as many columns as there are items, {columns}: a mask must be bool "
-            "(exclude.bool()), and ids go through Relevance.from_ids."
-        )
-    return [Relevance.from_ids(ids)]
-
-
 def nan_last(scores: Tensor) -> Tensor:
     """NaN made the least number there is, which is above minus infinity: still a candidate, in the last place."""
     if not scores.is_floating_point():
@@ -252,23 +212,6 @@ def nan_last(scores: Tensor) -> Tensor:
     return scores.nan_to_num(torch.finfo(scores.dtype).min, inf, -inf)
 
 
-def lay_over(rows: Tensor, part: Relevance, labels: Tensor | None) -> Tensor:
-    """A copy of the scores with the lowest value where an exclusion lists an item, but for a one-label target."""
-    filled = rows.masked_fill(part.listed(rows.shape[1]), lowest(rows.dtype))
-    if labels is None or rows.shape[1] == 0:
-        return filled
-    place = labels.clamp(0, rows.shape[1] - 1)
-    kept = torch.where(place == labels, rows.gather(1, place), filled.gather(1, place))
-    return filled.scatter_(1, place, kept)
-
-
 def identity(tensor: Tensor) -> Tensor:
     """The tensor itself: with `partial`, a function that gives it, and that can be pickled."""
     return tensor
-
-
-def note_exclusions(faults: dict[str, Tensor], excluded: list[Relevance], queries: int, size: int | None) -> None:
-    """Count the queries that exclude an id that is none."""
-    for part in excluded:
-        each = queries if part.num_queries == 1 else 1  # a row for all queries is a fault of every query
-        faults["exclude"] = faults.get("exclude", 0) + part.num_faulty(size) * each

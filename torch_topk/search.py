@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 from torch.nn.functional import pad
 
+from torch_topk.exclusion import read_exclusions
 from torch_topk.inputs import CHOICES, Array, as_tensor, read_choice, require_integer
 from torch_topk.kernels import lowest, may_branch, orderable, sum_dtype, topk
-from torch_topk.record import read_exclusions
 from torch_topk.relevance import Relevance, _Dense, _lookup
 
 _BUDGET = {"cpu": 2**26}  # bytes; on a processor, blocks whose scores stay in its caches are the fastest
