@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch_topk.gain import ItemTable
 from torch_topk.inputs import InputError, read_choice
 from torch_topk.io import QRELS, RUN, Index, Kind, Pairs, is_source, join, number_ids, read_pairs, to_text
+from torch_topk.names import Spec
 from torch_topk.ranking import Ranking
 from torch_topk.record import identity
 from torch_topk.relevance import Relevance
-from torch_topk.suite import Spec, TopKMetrics
+from torch_topk.suite import TopKMetrics
 
 _CELLS = 1 << 18  # of the padded lists that are held at a time
 

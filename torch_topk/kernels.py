@@ -31,6 +31,7 @@ _TAKEN = {
     torch.int64,
 }
 _CACHED = 1 << 17  # scores of which a processor's cache holds two copies
+_FEW = 2  # threads, with which torch is no faster than NumPy on its one
 _LONG = 4096  # items from which a row may be worth cutting into blocks
 
 
@@ -186,8 +187,8 @@ def _by_blocks(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tens
 
 def _stride(items: int, k: int) -> int | None:
     """How many members each class of `_contenders` has, so that the least is looked at; None where they do not pay."""
-    size = min(24, max(4, isqrt(items // (6 * k))))
-    return size if items >= 2 * _LONG and 4 * (items // size + k * size) <= items else None
+    size = min(24, max(4, isqrt(items // (5 * k))))
+    return size if items >= 2 * _LONG and 3 * (items // size + k * size) <= items else None
 
 
 def _contenders(rows: Tensor, k: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -217,10 +218,27 @@ def _in_any_order(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """What `torch.topk` gives, by `_contenders` where they pay."""
     size = _stride(rows.shape[1], k)
     if size is None:
-        return rows.topk(k)
+        return _select(rows, k)
     looked_at, ids, _ = _contenders(rows, k, size)
-    values, places = looked_at.topk(k)
+    values, places = _select(looked_at, k)
     return values, ids.gather(1, places)
+
+
+def _select(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """What `torch.topk` gives, ties in any order.
+
+    More than a few of a row NumPy selects two to three times as fast as torch does on a thread; torch may have many.
+    """
+    items = rows.shape[1]
+    if 64 * k <= items or torch.get_num_threads() > _FEW:
+        return rows.topk(k)
+    found = []
+    for part in map(_as_numpy, rows.split(max(1, _CACHED // items))):
+        chosen = np.argpartition(part, items - k, axis=1)[:, items - k :]
+        order = np.take_along_axis(part, chosen, axis=1).argsort(axis=1)[:, ::-1]
+        found.append(np.take_along_axis(chosen, order, axis=1))
+    indices = torch.from_numpy(np.concatenate(found))
+    return rows.gather(1, indices), indices
 
 
 def top_values(rows: Tensor, k: int) -> Tensor:
@@ -249,7 +267,7 @@ def _by_strides(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Ten
 
 def _by_neighbours(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     """`torch.topk`, mended where a look at the first k + 1 values shows that its order is not the one wanted."""
-    values, indices = rows.topk(k + 1)
+    values, indices = _select(rows, k + 1)
     same, broken = values[:, 1:] == values[:, :-1], values[:, 0].isnan()
     split = same[:, -1] | values[:, k - 1].isnan()  # a group of ties reaches past k
     values, indices = _positive_zero(values[:, :k]), indices[:, :k]
@@ -331,8 +349,10 @@ def _nearest(nth: Tensor, threshold: Tensor, rows: Tensor, ties: str, width: int
 
 
 def _as_numpy(values: Tensor) -> Any:
-    """As an array, half precision as float32, which holds the same numbers and which processors compare."""
-    return (values.float() if values.element_size() == 2 and values.is_floating_point() else values).numpy(force=True)
+    """As an array, of at least 32 bits a number, which processors compare and select several at a time."""
+    if values.element_size() < 4:
+        values = values.float() if values.is_floating_point() else values.int()
+    return values.numpy(force=True)
 
 
 def _order(indices: Tensor, values: Tensor, items: int, ties: str) -> Tensor:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from torch_topk.inputs import Array, InputError, as_tensor, read_choice, read_int, require_integer
 from torch_topk.kernels import lowest, orderable, rank_counts, sum_dtype
-from torch_topk.metric import find, parse
+from torch_topk.metric import find
 from torch_topk.metrics import MRR, GeometricMeanRank, HitRate, MeanRank
+from torch_topk.names import parse
 from torch_topk.ranks import RankCounts, harmonic, squares
 from torch_topk.record import identity
 from torch_topk.relevance import Relevance

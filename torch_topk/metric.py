@@ -1,11 +1,9 @@
-"""What a metric of the first K is, the registry of all, and the "ndcg@10" grammar."""
+"""What a metric of the first K is, and the registry of all."""
 
 from __future__ import annotations
 
 import inspect
-import re
 from abc import abstractmethod
-from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -61,11 +59,11 @@ class TopKMetric(PackedMetric):
         cls.name, cls.aliases, cls.bounds, cls.higher_is_better = name, aliases, bounds, higher_is_better
         cls.plot_lower_bound, cls.plot_upper_bound = (bound if abs(bound) < float("inf") else None for bound in bounds)
         for key in (name, *aliases):
-            other = _by_name.get(key, cls)
+            other = by_name.get(key, cls)
             # A class defined anew, as in a notebook, takes its own place.
             if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ValueError(f"{cls.__name__} takes the name {key!r}, which {other.__name__} has already.")
-        _by_name.update(dict.fromkeys((name, *aliases), cls))
+        by_name.update(dict.fromkeys((name, *aliases), cls))
         registry[name] = cls
 
     def __init__(
@@ -210,62 +208,19 @@ class TopKMetric(PackedMetric):
 registry: dict[str, type[TopKMetric]] = {}
 """Every metric by its canonical name."""
 
-_by_name: dict[str, type[TopKMetric]] = {}
-
-# trec_eval's spellings: ndcg_cut_10, P_5, recip_rank.
-_TREC = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*?)(?:_cut)?_(?P<cutoffs>\d+(?:,\d+)*)")
-_GRAMMAR = re.compile(
-    r"(?P<name>[A-Za-z_][A-Za-z0-9_-]*)\s*(?:\((?P<options>[^()]*)\))?\s*(?:@\s*(?P<cutoffs>\d+(?:\s*,\s*\d+)*))?"
-)
-_SHORT = {"rel": "min_relevance"}
+by_name: dict[str, type[TopKMetric]] = {}
+"""Every metric by each of its names, in lower case."""
 
 
 def find(name: str) -> type[TopKMetric]:
     """The metric of that name or alias, in any case; a ValueError with the nearest names otherwise."""
     key = name.lower().replace("-", "_")
-    if key in _by_name:
-        return _by_name[key]
-    raise ValueError(f"{name!r} is no metric.{nearest(key, _by_name)} Known are {', '.join(registry)}.")
+    if key in by_name:
+        return by_name[key]
+    raise ValueError(f"{name!r} is no metric.{nearest(key, by_name)} Known are {', '.join(registry)}.")
 
 
 def options_of(cls: type[PackedMetric]) -> list[str]:
     """The names of a metric's own options: the keyword arguments of its ``__init__``."""
     parameters = inspect.signature(cls).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-
-
-def parse(text: str) -> tuple[str, dict[str, Any], list[int]]:
-    """Read a metric's name: ``"ndcg@10"``, ``"nDCG@5,10"``, ``"P(rel=2)@5"``, or trec_eval's ``"ndcg_cut_10"``.
-
-    Returns:
-        The name as typed, options in parentheses, and cut-offs (none: the suite's).
-
-    Example:
-        >>> parse("P(rel=2)@5,10")
-        ('P', {'min_relevance': 2}, [5, 10])
-    """
-    match, trec = _GRAMMAR.fullmatch(text.strip()), _TREC.fullmatch(text.strip())
-    if trec and trec["name"].lower() in _by_name:
-        match = trec
-    if not match:
-        raise ValueError(
-            f"{text!r} is no metric: write a name as 'ndcg', 'ndcg@10', 'ndcg@5,10' or 'precision(rel=2)@5'."
-        )
-    parts = match.groupdict()
-    options: dict[str, Any] = {}
-    for pair in filter(None, (part.strip() for part in (parts.get("options") or "").split(","))):
-        name, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals:
-            raise ValueError(f"{pair!r} in {text!r} is no option: write name=value.")
-        name = _SHORT.get(name, name)
-        if name in options:
-            raise ValueError(f"{text!r} gives {name} twice.")
-        options[name] = _read_value(value)
-    return parts["name"], options, [int(k) for k in (parts["cutoffs"] or "").split(",") if k.strip()]
-
-
-def _read_value(text: str) -> Any:
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text

@@ -12,7 +12,8 @@ from torchmetrics import Metric
 from typing_extensions import Self
 
 from torch_topk.metric import TopKMetric
-from torch_topk.suite import Spec, TopKMetrics
+from torch_topk.names import Spec
+from torch_topk.suite import TopKMetrics
 
 _RESPONSES = ("decision_function", "predict_proba")
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torch_topk.inputs import nearest, read_choice, read_int
-from torch_topk.metric import TopKMetric, find, parse
+from torch_topk.metric import TopKMetric, find
+from torch_topk.names import parse
 from torch_topk.values import QueryValues
 
 Floats: TypeAlias = NDArray[np.float64]

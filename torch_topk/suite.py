@@ -11,7 +11,7 @@ from itertools import product
 from math import isnan, prod
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +21,9 @@ from torchmetrics import Metric
 from typing_extensions import Unpack, override
 
 from torch_topk.inputs import COUNT_TIES, FAULTS, Cutoffs, nearest, read_int
-from torch_topk.metric import TopKMetric, find, parse
-from torch_topk.packed import POLICY_NAMES, Batch, PackedMetric, Policies, PolicyOptions, split_policies
+from torch_topk.metric import TopKMetric
+from torch_topk.names import Spec, read_metrics
+from torch_topk.packed import Batch, PackedMetric, Policies, PolicyOptions, split_policies
 from torch_topk.presets import presets
 from torch_topk.ranking import Ranking
 from torch_topk.resampling import Resampler, read_ids
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     _Keyed = Mapping[str, Metric]  # what Lightning's log_dict says it takes
 else:
     _Keyed = object
-
-Spec: TypeAlias = str | TopKMetric | type[TopKMetric] | Mapping[str, Any]
 
 
 class Gap(NamedTuple):
@@ -134,10 +133,10 @@ class TopKMetrics(PackedMetric, _Keyed):  # type: ignore[misc]  # both define __
         self.preset = None if preset is None else presets[preset]
         own_options = {} if self.preset is None else self.preset.metrics
         options = {**({} if self.preset is None else self.preset.policies), **options}
-        read = _read_metrics(metrics, k, options, own_options)
+        read = read_metrics(metrics, k, options, own_options)
         if "ties" not in options and any("ranking" not in metric.reads for _, metric in read):
             options["ties"] = "realistic"  # of any that reads counts, all do
-            read = _read_metrics(metrics, k, options, own_options)
+            read = read_metrics(metrics, k, options, own_options)
         policies = Policies(**options)
         for name, text in (("prefix", prefix), ("postfix", postfix), ("at", at)):
             if not isinstance(text, str):
@@ -683,43 +682,6 @@ def _on_host(tensor: Tensor) -> Tensor:
 def _ascending(cutoffs: Cutoffs) -> list[int | None]:
     """The cut-offs in order; None is by itself."""
     return sorted(cutoffs, key=lambda k: k or 0)
-
-
-def _read_metrics(
-    metrics: Any, k: int | Sequence[int] | None, options: Mapping[str, Any], own: Mapping[str, Any]
-) -> list[tuple[str, TopKMetric]]:
-    """The metrics and the names their keys begin with."""
-    if isinstance(metrics, Mapping) and not isinstance(metrics.get("name"), str):
-        return [(str(name), _read_metric(spec, k, options, own)[1]) for name, spec in metrics.items()]
-    if isinstance(metrics, (str, Metric, type, Mapping)):
-        metrics = [metrics]
-    if not isinstance(metrics, Sequence):
-        raise TypeError(f"metrics must be names, metrics, or a mapping from names to these, but is {metrics!r}.")
-    return [_read_metric(spec, k, options, own) for spec in metrics]
-
-
-def _read_metric(
-    spec: Any, k: Any, defaults: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]
-) -> tuple[str, TopKMetric]:
-    if isinstance(spec, TopKMetric):
-        return spec.name, spec
-    if isinstance(spec, type) and issubclass(spec, TopKMetric) and hasattr(spec, "name"):
-        return spec.name, spec(None if spec.whole else k, **{**defaults, **own.get(spec.name, {})})
-    if isinstance(spec, str):
-        spec = {"name": spec}
-    if isinstance(spec, Mapping) and isinstance(spec.get("name"), str):
-        name, options, cutoffs = parse(spec["name"])
-        base = spec["name"].partition("@")[0].strip() if options else name  # as typed, with its options
-        options |= {str(key): value for key, value in spec.items() if key != "name"}
-        cls = find(name)
-        k = options.pop("k", cutoffs or (None if cls.whole else k))
-        for option in options:
-            if option in PolicyOptions.__annotations__ and option not in POLICY_NAMES:
-                raise ValueError(f"{option} is for the suite, whose state is one, and not for {spec['name']!r} in it.")
-        return base, cls(k, **{**defaults, **own.get(cls.name, {}), **options})
-    if isinstance(spec, Metric):
-        raise TypeError(f"{spec!r} is no metric of queries, which a suite is made of: put it into a MetricCollection.")
-    raise TypeError(f"A metric must be a name, a metric, or a mapping with a name and options, but is {spec!r}.")
 
 
 def _agree(metric: TopKMetric, policies: Policies, reads: str) -> TopKMetric:
