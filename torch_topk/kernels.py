@@ -262,7 +262,7 @@ def _by_strides(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Ten
     looked_at, ids, bound = _contenders(rows, k + k // 8 + 3, size)
     values, places = _largest(looked_at, k, ties)
     missed = ~(values[:, -1] > bound)  # where the k-th is NaN as well
-    return values, _mended(missed, missed, ids.gather(1, places), values, rows, ties=ties)
+    return values, _mended(missed, ids.gather(1, places), values, rows, ties)
 
 
 def _by_neighbours(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
@@ -272,7 +272,9 @@ def _by_neighbours(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     split = same[:, -1] | values[:, k - 1].isnan()  # a group of ties reaches past k
     values, indices = _positive_zero(values[:, :k]), indices[:, :k]
     if bool(same.any()) or bool(broken.any()):
-        indices = _mended(split, same.any(1) | broken, indices, values, rows, ties=ties)
+        indices = _mended(split, indices, values, rows, ties)
+        order = partial(_order, items=rows.shape[1], ties=ties)
+        indices = _where(same.any(1) | broken, order, indices, indices, values)
     return values, indices
 
 
@@ -283,13 +285,10 @@ def _by_threshold(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     return values, _order(_pick(indices, values, rows, ties), values, rows.shape[1], ties)
 
 
-def _mended(split: Tensor, tied: Tensor, indices: Tensor, values: Tensor, rows: Tensor, *, ties: str) -> Tensor:
-    """The right indices of right values, where ties reach past k in the rows of `split`, and hold others in `tied`."""
-    items = rows.shape[1]
-    pick, order = partial(_pick, ties=ties), partial(_order, items=items, ties=ties)
-    parts = zip(*(each.split(band(items)) for each in (split, indices, values, rows)), strict=True)
-    indices = torch.cat([_where(some, pick, found, found, *given) for some, found, *given in parts])
-    return _where(tied, order, indices, indices, values)
+def _mended(split: Tensor, indices: Tensor, values: Tensor, rows: Tensor, ties: str) -> Tensor:
+    """The indices of right values, with those of the rows, ``(Q,)``, in which ties may reach past k picked anew."""
+    parts = zip(*(each.split(band(rows.shape[1])) for each in (split, indices, values, rows)), strict=True)
+    return torch.cat([_where(some, partial(_pick, ties=ties), found, found, *given) for some, found, *given in parts])
 
 
 def _where(mask: Tensor, change: Callable[..., Tensor], found: Tensor, *given: Tensor) -> Tensor:
@@ -326,26 +325,27 @@ def _pick(indices: Tensor, values: Tensor, rows: Tensor, ties: str) -> Tensor:
 def _nearest(nth: Tensor, threshold: Tensor, rows: Tensor, ties: str, width: int) -> Tensor:
     """Where the nth item from the left (or right) stands that equals a row's threshold, counted from 0.
 
-    Where many do, they stand near that end; so more and more of a row is looked at. NumPy compares and lists several
-    times as fast as PyTorch does.
+    Where many do, they stand near that end; so more and more is looked at of the rows in which too few were found.
+    NumPy compares and lists several times as fast as torch does.
     """
-    items = rows.shape[1]
-    width = width if 2 * width <= items else items
-    start = 0 if ties == "index" else items - width
-    part, limit = (_as_numpy(each) for each in (rows[:, start : start + width], threshold))
-    equal = part == limit
-    if np.isnan(limit).any():
-        equal |= np.isnan(part) & np.isnan(limit)
-    places = torch.from_numpy(np.append(np.flatnonzero(equal), 0))  # of all rows; one more, lest there be none
-    edges = torch.arange(0, (len(rows) + 1) * width, width)
-    bounds = torch.searchsorted(places[:-1], edges)
-    first, last = bounds[:-1, None], bounds[1:, None] - 1
-    chosen = torch.minimum(first + nth, last) if ties == "index" else torch.maximum(last - nth, first)
-    found = places[chosen] - edges[:-1, None] + start
-    if width == items:
-        return found
-    lacking = (last - first < nth[:, -1:]).squeeze(1)
-    return _where(lacking, partial(_nearest, ties=ties, width=4 * width), found, nth, threshold, rows)
+    items, found, left = rows.shape[1], torch.zeros_like(nth), torch.arange(len(rows))
+    while len(left):
+        width = width if 2 * width <= items else items
+        start = 0 if ties == "index" else items - width
+        part = rows[:, start : start + width]
+        part, limit = (_as_numpy(each if len(left) == len(rows) else each[left]) for each in (part, threshold))
+        equal = part == limit
+        if np.isnan(limit).any():
+            equal |= np.isnan(part) & np.isnan(limit)
+        places = torch.from_numpy(np.append(np.flatnonzero(equal), 0))  # of all rows; one more, lest there be none
+        edges = torch.arange(0, (len(left) + 1) * width, width)
+        bounds = torch.searchsorted(places[:-1], edges)
+        first, last, wanted = bounds[:-1, None], bounds[1:, None] - 1, nth[left]
+        chosen = torch.minimum(first + wanted, last) if ties == "index" else torch.maximum(last - wanted, first)
+        found[left] = places[chosen] - edges[:-1, None] + start
+        left = left[(last - first < wanted[:, -1:]).squeeze(1)] if width < items else left[:0]
+        width *= 4
+    return found
 
 
 def _as_numpy(values: Tensor) -> Any:
