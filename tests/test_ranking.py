@@ -3,6 +3,7 @@
 import math
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import torch_topk as tt
-from torch_topk import kernels, record, relevance
+from torch_topk import exclusion, kernels, record, relevance
 
 METRICS = ["precision", "recall", "f1", "hit_rate", "mrr", "map", "ndcg", "dcg"]
 
@@ -145,3 +146,45 @@ def test_numpy_numbers_are_options_of_twins() -> None:
     for given, plain in ((np.float64(2), 2.0), (np.int64(2), 2)):
         found = tt.functional.recall(scores, gains, k=3, min_relevance=given)
         assert found.tolist() == tt.functional.recall(scores, gains, k=3, min_relevance=plain).tolist()
+
+
+def left_out(scores: Tensor, labels: Tensor) -> dict[str, tuple[Any, Tensor]]:
+    """Forms of what is left out, and the mask that each stands for; a label is a candidate all the same."""
+    queries, items = scores.shape
+    generator = torch.Generator().manual_seed(4)
+    mask = torch.rand(scores.shape, generator=generator) < 0.3
+    mask[torch.arange(0, queries, 2), labels[::2]] = True
+    listed = torch.where(mask, torch.arange(items), -1)
+    few = listed.sort(1, descending=True).values[:, :3]
+    only_few = torch.zeros_like(mask).scatter_(1, few.clamp(min=0), value=True)
+    return {
+        "nothing": (None, torch.zeros_like(mask)),
+        "mask": (mask, mask),
+        "one mask": (mask[0], mask[:1].expand(queries, -1)),
+        "ids": (few, only_few),
+        "one list": (few[0], only_few[:1].expand(queries, -1)),
+        "many ids": (tt.Relevance.from_ids(listed), mask),
+        "sparse": (mask.float().to_sparse_csr(), mask),
+        "both": ([few, mask[-1]], only_few | mask[-1]),
+    }
+
+
+@pytest.mark.parametrize("form", ["nothing", "mask", "one mask", "ids", "one list", "many ids", "sparse", "both"])
+@pytest.mark.parametrize("queries", [1, 7])
+def test_exclusions_a_band_of_rows_at_a_time(form: str, queries: int) -> None:
+    scores = torch.randn(queries, 40, generator=torch.Generator().manual_seed(3))
+    labels = torch.randint(40, (queries,), generator=torch.Generator().manual_seed(5))
+    exclude, mask = left_out(scores, labels)[form]
+    mask = mask & (torch.arange(40) != labels[:, None])
+    expected = torch.where(mask, -math.inf, scores).sort(1, descending=True)
+    for height in (1, 2, 40):
+        with mock.patch.object(exclusion, "band", lambda _, height=height: height):
+            ranking = tt.Ranking.from_scores(scores, labels, 5, exclude=exclude)
+        assert torch.equal(ranking.ids, expected.indices[:, :5])
+        # The pool is made when it is asked for, whole.
+        assert ranking.num_unwanted()[:, 0].tolist() == ((~mask).sum(1) - 1).tolist()
+
+
+def test_exclusions_of_no_queries() -> None:
+    nobody = torch.zeros(0, 40)
+    assert tt.Ranking.from_scores(nobody, nobody, 5, exclude=nobody.bool()).ids.shape == (0, 5)
