@@ -70,7 +70,7 @@ from torchmetrics import Metric, MetricCollection
 from uncertainty import uncertainty
 
 import torch_topk as tt
-from torch_topk import ranking as ranking_module
+from torch_topk import exclusion
 
 LARGE, SMALL = (1_024, 100_000), (256, 1_000)
 SHAPES = {LARGE: 2.5, (128, 1_000_000): 3.5, (512, 14_541): 0.85, (4_096, 1_000): 0.85, (1_024, 20_000): 0.85}
@@ -147,10 +147,10 @@ def topk_handed(scores: Tensor, k: int) -> Iterator[None]:
         calls += 1
         return kept
 
-    with mock.patch.object(ranking_module, "topk", give):
+    with mock.patch.object(exclusion, "topk", give):
         yield
     if not calls:
-        raise RuntimeError("Ranking no longer calls ranking.topk, so nothing was handed to it.")
+        raise RuntimeError("Ranking no longer calls exclusion.topk, so nothing was handed to it.")
 
 
 def update_work(scores: Tensor, ids: Tensor, metrics: int = len(METRICS), cutoffs: list[int] | None = None) -> Work:

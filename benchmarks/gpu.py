@@ -3,9 +3,11 @@
     python benchmarks/gpu.py                  # under four minutes; writes docs/figures-gpu.json
     python benchmarks/gpu.py --cpu-dry-run    # the same steps on the CPU at small sizes; proves nothing of a GPU
 
-It needs torch, torchmetrics and this package, and torch-geometric for the comparison with a peer. Inputs are drawn anew
+It needs torch, torchmetrics and this package (installed, or PYTHONPATH=. before the command), and torch-geometric for
+the comparison with a peer. What is run, beside top-k and counts themselves, is in `gpu_cases.py`. Inputs are drawn anew
 each time; the seed is printed, and `--seed` repeats it. Where there is no CUDA device it says so. It exits with 1 if a
-check fails. `python benchmarks/bars.py --page` puts the figures on the page.
+check fails, or is left out because its part took too long, and lists these at the end; what differs between two runs
+and what deterministic mode refuses are findings. `python benchmarks/bars.py --page` puts the figures on the page.
 
 The time to read the scores once is half the time of a copy from device to device, which reads and writes them.
 """
@@ -14,45 +16,32 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import random
+import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import distributions
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
+import torchmetrics.retrieval as peer
+from gpu_cases import CUTOFFS, LONG, Case, Draw, Model, cases, each_alone, everything
 from torch import Generator, Tensor
 
 import torch_topk as tt
-from torch_topk import kernels
-from torch_topk.metric import options_of
+from torch_topk import kernels, retrieval
 
 METRICS = ["precision", "recall", "f1", "hit_rate", "mrr", "map", "ndcg"]
 PYG = ["Precision", "Recall", "F1", "HitRatio", "MRR", "MAP", "NDCG"]
-CUTOFFS = [1, 5, 10, 20]
-POLICIES: tuple[dict[str, Any], ...] = (
-    {"empty": "skip"},
-    {"empty": "error"},
-    {"min_relevance": 2},
-    {"ties": "reverse"},
-    {"non_finite": "last"},
-    {"validate": "off"},
-    {"dataset_size": 10_000},
-    {"ignore_index": -1},
-)
-NUMBERS = {  # without which a metric cannot be made
-    "propensities": 1 / (1 + torch.arange(1 << 16) % 7),
-    "item_counts": torch.arange(1 << 16) % 6,
-    "num_users": 5,
-    "embeddings": torch.arange(1 << 18).view(-1, 4).sin(),
-    "num_items": 1 << 16,
-}
 DTYPES = (
     torch.float32,
     torch.float64,
@@ -67,7 +56,7 @@ SHAPES = ((7, 50), (5, 1_000), (3, 4_097), (2, 40_000), (1, 300_001), (600, 130)
 TIMED = ((1_024, 100_000), (128, 1_000_000), (512, 14_541), (4_096, 1_000), (1_024, 20_000))
 
 
-Batch: TypeAlias = dict[str, Any]
+Row = TypeVar("Row")
 Inputs: TypeAlias = tuple[Tensor, Tensor]
 
 
@@ -127,22 +116,65 @@ class Session:
         self.device, self.seed, self.dry = torch.device(device), seed, dry
         self.checks: list[dict[str, Any]] = []
         self.bars: list[dict[str, Any]] = []
+        self.unsteady: list[dict[str, str]] = []
+        self.parts: list[dict[str, Any]] = []
         self.shapes = tuple((max(2, q // 64), max(300, n // 50)) for q, n in TIMED) if dry else TIMED
         self.rounds = 2 if dry else 15
+        self.until = math.inf
 
     def generator(self, *salt: int) -> Generator:
         """Random numbers on the CPU: the same for the same salt within a session."""
         return Generator().manual_seed(hash((self.seed, *salt)) % 2**31)
 
+    def some(self, rows: Iterable[Row], step: int) -> list[Row]:
+        """All of them; in a dry run, which would take long, one in a few."""
+        return list(rows)[:: step if self.dry else 1]
+
+    def there(self) -> AbstractContextManager[None]:
+        """The paths of the device, which in a dry run are taken on the CPU."""
+        return kernels.branch_free() if self.dry else nullcontext()
+
+    def part(self, run: Callable[[Session], None], until: float) -> None:
+        """Run a part, whose checks are left out and whose rounds come to an end once its time is up."""
+        what, start, before = (run.__doc__ or "").splitlines()[0], time.perf_counter(), len(self.checks)
+        print(f"\n{what}", flush=True)
+        self.until = until
+        try:
+            run(self)
+        except Exception as error:  # noqa: BLE001 - the other parts still count
+            self.note(f"`{run.__name__}` came to its end", error)
+        found, seconds = self.checks[before:], time.perf_counter() - start
+        held = sum(row["passed"] for row in found)
+        self.parts.append({"what": what, "checks": len(found), "held": held, "seconds": seconds})
+        print(f"  {f'{held} of {len(found)} checks hold; ' if found else ''}{seconds:.1f} s", flush=True)
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """The checks that did not hold."""
+        return [row for row in self.checks if not row["passed"]]
+
+    @property
+    def late(self) -> bool:
+        """Whether the time of the part that is running is up."""
+        return time.perf_counter() > self.until
+
     def check(self, what: str, run: Callable[[], object]) -> None:
         """Run a check, and note whether it held."""
-        said = ""
+        error: Exception | None = None
         try:
+            if self.late:
+                raise TimeoutError("left out, as the time of its part was up")  # noqa: TRY301 - noted like any other
             run()
-        except Exception as error:  # noqa: BLE001 - a check that fails is a finding, and the others still count
-            said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        self.checks.append({"what": what, "passed": not said, "said": said})
-        print(f"  {'holds' if not said else 'FAILS':6} {what}{said and ': ' + said}", flush=True)
+        except Exception as found:  # noqa: BLE001 - a check that fails is a finding, and the others still count
+            error = found
+        self.note(what, error)
+
+    def note(self, what: str, error: Exception | None) -> None:
+        """Note that a check held, or what became of it."""
+        said = "" if error is None else brief(error)
+        self.checks.append({"what": what, "passed": error is None, "said": said})
+        if error is not None:
+            print(f"  FAILS {what}: {said}", flush=True)
 
     def aim(self, what: str, figure: float, unit: str, most: float | None, *, ours: str, peer: str) -> None:
         """Note a figure, and what it is to be at most."""
@@ -153,6 +185,11 @@ class Session:
         )
         verdict = {True: "met", False: "not met", None: ""}[met]
         print(f"  {figure:8.2f}{unit:3} {aim:8} {verdict:8} {what}  ({ours}; {peer})", flush=True)
+
+
+def brief(error: Exception) -> str:
+    """What an error says, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def same(ours: Any, expected: Any) -> None:
@@ -175,7 +212,7 @@ def by_sort(scores: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     return values[..., :k], indices[..., :k]
 
 
-def cases(session: Session) -> Iterator[tuple[Tensor, int, str]]:
+def inputs(session: Session) -> Iterator[tuple[Tensor, int, str]]:
     """Scores of every type, kind and shape, a depth, and a tie rule."""
     pick = random.Random(session.seed)  # noqa: S311 - test data
     for i, (dtype, (kind, make), (queries, items)) in enumerate(product(DTYPES, KINDS.items(), SHAPES)):
@@ -196,18 +233,20 @@ def cases(session: Session) -> Iterator[tuple[Tensor, int, str]]:
 
 def agree_topk(session: Session) -> None:
     """Hold the top k to the CPU's and to a stable sort."""
-    for scores, k, ties in cases(session):
-        found = tt.topk(scores.to(session.device), k, ties=ties)
+    for scores, k, ties in inputs(session):
+        with session.there():
+            found = tt.topk(scores.to(session.device), k, ties=ties)
         same(found, tt.topk(scores, k, ties=ties))
         same(found, by_sort(scores, k, ties))
 
 
 def agree_counts(session: Session) -> None:
     """Hold counts to the CPU's and to plain comparisons."""
-    for scores, _, _ in cases(session):
+    for scores, _, _ in inputs(session):
         if scores.numel():
             targets = scores[:, -1]
-            found = tt.rank_counts(scores.to(session.device), targets.to(session.device))
+            with session.there():
+                found = tt.rank_counts(scores.to(session.device), targets.to(session.device))
             same(found, tt.rank_counts(scores, targets))
             same(found, ((scores > targets[:, None]).sum(1), (scores >= targets[:, None]).sum(1)))
 
@@ -218,9 +257,9 @@ def agree_wide(session: Session) -> None:
     scores = torch.zeros(1, items, device=session.device)
     scores[0, -1] = -1
     first = torch.tensor([[0, 1, 2]])
-    same(tt.topk(scores, 3), (torch.zeros(1, 3), first))
-    same(tt.topk(scores, 3, ties="reverse"), (torch.zeros(1, 3), items - 2 - first))
-    if hasattr(tt, "rank_counts"):
+    with session.there():
+        same(tt.topk(scores, 3), (torch.zeros(1, 3), first))
+        same(tt.topk(scores, 3, ties="reverse"), (torch.zeros(1, 3), items - 2 - first))
         same(tt.rank_counts(scores, scores[:, 0]), (torch.tensor([0]), torch.tensor([items - 1])))
         same(tt.rank_counts(scores, scores[:, -1]), (torch.tensor([items - 1]), torch.tensor([items])))
 
@@ -230,119 +269,65 @@ def agree_search(session: Session) -> None:
     generator = session.generator(10**6)
     query = torch.randint(-4, 5, (33, 16), generator=generator).float()
     items = torch.randint(-4, 5, (5_003, 16), generator=generator).float()
-    same(tt.search(query.to(session.device), items.to(session.device), 20), by_sort(query @ items.T, 20, "index"))
+    with session.there():
+        found = tt.search(query.to(session.device), items.to(session.device), 20)
+    same(found, by_sort(query @ items.T, 20, "index"))
 
 
-def agree_suite(session: Session, name: str) -> None:
-    """Hold the value of every metric on one form of input to the CPU's."""
-    here, there = everything(), everything().to(session.device)
-    here.update(**batches(torch.device("cpu"), session)[name])
-    there.update(**batches(session.device, session)[name])
-    found = there.compute()
-    for key, value in here.compute().items():
-        torch.testing.assert_close(found[key].cpu(), value, rtol=1e-12, atol=1e-12, msg=key)
+def order(session: Session) -> None:
+    """The order of the top k, and counts, are those of the CPU and of a stable sort."""
+    number = f"{sum(1 for _ in inputs(session))} inputs"
+    session.check(f"`tt.topk` is the CPU's and a stable sort's, {number}", partial(agree_topk, session))
+    session.check("more than 2^24 items are ranked and counted exactly", partial(agree_wide, session))
+    session.check(f"`tt.rank_counts` is the CPU's, {number}", partial(agree_counts, session))
+    session.check("`tt.search` is a stable sort of the whole product", partial(agree_search, session))
+
+
+# Agreement of all that is made of them with the CPU.
+
+
+def ran(case: Case, device: torch.device, seed: int) -> Any:
+    """Make a case, run it, and take its result to the CPU."""
+    step, result = case.of(device, seed)
+    step()
+    return fetched(result())
+
+
+def fetched(result: Any) -> Any:
+    """A result with every tensor on the CPU."""
+    if isinstance(result, Mapping):
+        return {key: fetched(value) for key, value in result.items()}
+    if isinstance(result, (list, tuple)):
+        return [fetched(value) for value in result]
+    return result.cpu() if isinstance(result, Tensor) else result
+
+
+def agree(session: Session, case: Case) -> None:
+    """Hold the result of a case to the CPU's: whole numbers exactly, others as closely as the case says."""
+    expected = ran(case, torch.device("cpu"), session.seed)
+    with session.there():
+        found = ran(case, session.device, session.seed)
+    tolerance = {"rtol": case.tolerance, "atol": case.tolerance}
+    torch.testing.assert_close(found, expected, **tolerance, equal_nan=True)
 
 
 def agreement(session: Session) -> None:
-    """Ids and values are those of the CPU, and of a stable sort."""
-    inputs = f"{sum(1 for _ in cases(session))} inputs"
-    session.check(f"`tt.topk` is the CPU's and a stable sort's, {inputs}", partial(agree_topk, session))
-    session.check("more than 2^24 items are ranked and counted exactly", partial(agree_wide, session))
-    if hasattr(tt, "rank_counts"):
-        session.check(f"`tt.rank_counts` is the CPU's, {inputs}", partial(agree_counts, session))
-    if hasattr(tt, "search"):
-        session.check("`tt.search` is a stable sort of the whole product", partial(agree_search, session))
-    for name in batches(torch.device("cpu"), session):
-        session.check(f"every metric has the CPU's value, {name}", partial(agree_suite, session, name))
+    """Every part of the package has the CPU's values and ids."""
+    for name, case in cases().items():
+        session.check(f"as the CPU: {name}", partial(agree, session, case))
 
 
-# Every form of truth and exclusion.
-
-
-def everything(**policies: Any) -> tt.TopKMetrics:
-    """Every metric that there is."""
-    metrics = [
-        {"name": name, **{option: NUMBERS[option] for option in options_of(cls) if option in NUMBERS}}
-        for name, cls in tt.registry.items()
-        if "ranking" in cls.reads
-    ]
-    return tt.TopKMetrics(metrics, k=CUTOFFS, **policies)
-
-
-def batches(device: torch.device, session: Session) -> dict[str, Batch]:
-    """A batch for every form of truth and of exclusion, with the same numbers on every device."""
-    queries, items = 64, 1_000
-    generator = session.generator(2 * 10**6)
-
-    def whole(*shape: int, low: int = 0, high: int = 4) -> Tensor:
-        return torch.randint(low, high, shape, generator=generator).to(device)
-
-    scores = whole(queries, items, high=500).float()
-    grades, labels = whole(queries, items, low=-3), whole(queries, high=items)
-    ids = (whole(queries, 9, high=100) + 100 * torch.arange(9, device=device)).index_fill(
-        1, torch.tensor([4], device=device), -1
-    )
-    rows, some = whole(queries, high=queries), whole(items, high=2).bool()
-    pairs = whole(900, high=queries), whole(900, high=items)
-    mask = whole(queries, items, high=20) == 0
-
-    def coo() -> Tensor:
-        ones = torch.ones(900, device=device)
-        return torch.sparse_coo_tensor(torch.stack(pairs), ones, (queries, items), check_invariants=False)
-
-    def csr() -> Tensor:
-        starts = torch.arange(queries + 1, device=device) * 9
-        columns = (torch.arange(queries * 9, device=device) * 37) % items
-        values = torch.ones(queries * 9, device=device)
-        return torch.sparse_csr_tensor(starts, columns, values, (queries, items), check_invariants=False)
-
-    relevance = tt.Relevance
-    truths = {
-        "grades": grades,
-        "half-precision grades": grades.half(),
-        "a bool mask": mask,
-        "labels": labels,
-        "from_dense": relevance.from_dense(grades),
-        "from_ids": relevance.from_ids(ids),
-        "from_ids with gains": relevance.from_ids(ids, whole(queries, 9)),
-        "from_labels": relevance.from_labels(labels),
-        "from_coo": relevance.from_coo(*pairs, num_queries=queries),
-        "from_coo with gains": relevance.from_coo(*pairs, whole(900), num_queries=queries),
-        "a CSR matrix": csr(),
-        "a COO matrix": coo(),
-        "from_sparse of CSR": relevance.from_sparse(csr()),
-        "from_sparse of COO": relevance.from_sparse(coo()),
-        "kept items": relevance.from_ids(ids).keep(some),
-        "rows of dense truth": relevance.from_dense(grades)[rows],
-        "rows of ids": relevance.from_ids(ids)[rows],
-        "rows of pairs": relevance.from_coo(*pairs, num_queries=queries)[rows],
-        "a slice of pairs": relevance.from_coo(*pairs, num_queries=queries)[0:queries],
-    }
-    exclusions = {
-        "a mask": mask,
-        "a mask for all": some,
-        "ids": ids,
-        "ids for all": ids[0],
-        "dense truth": relevance.from_dense(mask),
-        "truth of ids": relevance.from_ids(ids),
-        "pairs": relevance.from_coo(*pairs, num_queries=queries),
-        "rows of pairs": relevance.from_coo(*pairs, num_queries=queries)[rows],
-        "a CSR matrix": csr(),
-        "a COO matrix": coo(),
-        "a list of these": [mask, ids, relevance.from_coo(*pairs, num_queries=queries)],
-    }
-    found: dict[str, Batch] = {f"truth: {name}": {"preds": scores, "target": truth} for name, truth in truths.items()}
-    for name, exclude in exclusions.items():
-        found[f"exclude: {name}"] = {"preds": scores, "target": grades, "exclude": exclude}
-    found["exclude beside labels"] = {"preds": scores, "target": labels, "exclude": mask}
-    found["weights"] = {"preds": scores, "target": grades, "weights": whole(queries).float()}
-    found["items"] = {
-        "preds": scores,
-        "target": relevance.from_ids(ids),
-        "items": torch.arange(items, device=device).flip(0),
-    }
-    found["bfloat16 scores"] = {"preds": scores.bfloat16(), "target": grades}
-    return found
+def together(session: Session) -> None:
+    """What ranks do together is right in a group of this process alone."""
+    backend = "gloo" if session.dry else "cpu:gloo,cuda:nccl"
+    store, limit = torch.distributed.HashStore(), timedelta(seconds=30)
+    torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1, timeout=limit)
+    try:
+        for name, case in cases().items():
+            if case.collective:
+                session.check(f"in a group: {name}", partial(agree, session, case))
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 # Nothing waits for the device.
@@ -373,26 +358,20 @@ def catch_item(session: Session) -> None:
     raise AssertionError("item() was let pass, so the checks below would show nothing")
 
 
-def update_unwaited(session: Session, batch: Batch, policy: dict[str, Any]) -> None:
-    """Update, and call, a suite of everything without waiting."""
-    suite = everything(**policy).to(session.device)
-    suite.update(**batch)  # what is set up once, in torch and in its libraries
+def run_unwaited(session: Session, case: Case) -> None:
+    """Make a case, and run it for the first time without waiting."""
+    step, _ = case.of(session.device, session.seed)
     with no_waiting(session):
-        suite.update(**batch)
-        suite(**batch)
+        step()
 
 
 def waiting(session: Session) -> None:
-    """`update` and `forward` never wait for the device; the trap itself is tried first."""
+    """What promises to read nothing never waits for the device; the trap itself is tried first."""
     if not session.dry:
         session.check("torch's trap catches item()", partial(catch_item, session))
-    found = batches(session.device, session)
-    for name, batch in found.items():
-        session.check(f"no wait in update and forward, {name}", partial(update_unwaited, session, batch, {}))
-    batch = found["truth: grades"]
-    for policy in POLICIES:
-        what = ", ".join(f"{name}={value!r}" for name, value in policy.items())
-        session.check(f"no wait in update and forward, {what}", partial(update_unwaited, session, batch, policy))
+    for name, case in session.some([*cases().items(), *each_alone()], 3):
+        if case.unread:
+            session.check(f"no wait: {name}", partial(run_unwaited, session, case))
 
 
 # Graphs.
@@ -402,7 +381,12 @@ def captured(session: Session, run: Callable[[], Tensor]) -> tuple[Callable[[], 
     """Capture work in a CUDA graph: what replays it, and what gives its result. On the CPU, the work itself."""
     if session.dry:
         held: list[Tensor] = []
-        return lambda: held.append(run()), lambda: held[-1]
+
+        def again() -> None:
+            with session.there():
+                held.append(run())
+
+        return again, lambda: held[-1]
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -419,7 +403,7 @@ def graph_inputs(session: Session, salt: int, shape: tuple[int, int], dtype: tor
     """Scores and truth of one form, on the CPU."""
     (queries, items), generator = shape, session.generator(3 * 10**6 + salt)
     scores = normal(queries, items, generator).to(dtype)
-    if form == "labels":
+    if form in {"labels", "counts"}:
         return scores, torch.randint(items, (queries,), generator=generator)
     ids = torch.randint(items // 9, (queries, 9), generator=generator) + items // 9 * torch.arange(9)
     if form == "ids":
@@ -435,22 +419,28 @@ def packed_sums(suite: tt.TopKMetrics, scores: Tensor, truth: Tensor, form: str)
 
 def replay(session: Session, shape: tuple[int, int], dtype: torch.dtype, form: str) -> None:
     """Capture a graph, and hold its replays on other inputs to the CPU's sums."""
-    suite, here = everything().to(session.device), everything()
+    reads = "counts" if form == "counts" else "ranking"
+    there, here = (
+        [everything(device, k, LONG[1], reads=reads) for k in (CUTOFFS, None)]
+        for device in (session.device, torch.device("cpu"))
+    )
     scores, truth = (each.to(session.device) for each in graph_inputs(session, 0, shape, dtype, form))
-    run, result = captured(session, lambda: packed_sums(suite, scores, truth, form))
+    run, result = captured(session, lambda: torch.cat([packed_sums(suite, scores, truth, form) for suite in there]))
     for salt in (1, 2):
         fresh = graph_inputs(session, salt, shape, dtype, form)
         scores.copy_(fresh[0])
         truth.copy_(fresh[1])
         run()
-        torch.testing.assert_close(result().cpu(), packed_sums(here, *fresh, form), rtol=1e-12, atol=1e-12)
+        expected = torch.cat([packed_sums(suite, *fresh, form) for suite in here])
+        torch.testing.assert_close(result().cpu(), expected, rtol=1e-9, atol=1e-9)
 
 
 def graphs(session: Session) -> None:
-    """A graph captures Ranking and packed sums, and replays them on other scores and truth."""
-    for shape, dtype in product(((64, 900), (16, 60_000)), (torch.float32, torch.bfloat16)):
-        for form in ("ids", "mask", "labels"):
-            what = f"a graph of Ranking and packed sums, replayed on other inputs, {shape[0]} × {shape[1]:,}"
+    """A graph captures the record and packed sums, and replays them on other scores and truth."""
+    shapes = ((64, 900), (16, 6_000 if session.dry else 60_000))
+    for shape, dtype in product(shapes, (torch.float32, torch.bfloat16)):
+        for form in ("ids", "mask", "labels", "counts"):
+            what = f"a graph of a record and packed sums, replayed on other inputs, {shape[0]} × {shape[1]:,}"
             what += f" {str(dtype).removeprefix('torch.')}, truth as {form}"
             session.check(what, partial(replay, session, shape, dtype, form))
 
@@ -463,6 +453,10 @@ def interleaved(session: Session, work: dict[str, Callable[[], object]]) -> dict
     samples: dict[str, list[float]] = {name: [] for name in work}
     order, shuffle = list(work), random.Random(0)  # noqa: S311 - an order, no secret
     for round_ in range(session.rounds + 2):
+        if session.late:
+            if round_ > 2:
+                break
+            raise TimeoutError("the time of the part was up before it was measured")
         shuffle.shuffle(order)
         for name in order:
             took = timed(session, work[name])
@@ -475,7 +469,8 @@ def timed(session: Session, run: Callable[[], object], loops: int = 5) -> float:
     """Milliseconds of one run, the mean over a few that follow one another as the batches of an epoch do."""
     if session.dry:
         start = time.perf_counter()
-        run()
+        with session.there():
+            run()
         return (time.perf_counter() - start) * 1e3
     first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
@@ -518,9 +513,8 @@ def timed_work(session: Session, shape: tuple[int, int], kind: str) -> dict[str,
         "update": lambda: suite.update(scores, tt.Relevance.from_ids(ids)),
         "update, mask": partial(suite.update, scores, mask),
         "graph": captured(session, lambda: packed_sums(suite, scores, ids, "ids"))[0],
+        "rank_counts": partial(tt.rank_counts, scores, targets),
     }
-    if hasattr(tt, "rank_counts"):
-        work["rank_counts"] = partial(tt.rank_counts, scores, targets)
     pyg = pyg_collection(device)
     if pyg is not None:
         work["pyg"] = lambda: pyg.update(scores.topk(depth).indices, edges)
@@ -529,10 +523,15 @@ def timed_work(session: Session, shape: tuple[int, int], kind: str) -> dict[str,
 
 def times(session: Session) -> None:
     """Times as a share of one read of the scores, beside torch.topk and PyTorch Geometric."""
-    for (queries, items), kind in product(session.shapes, ("normal", "ties", "bfloat16")):
-        work = timed_work(session, (queries, items), kind)
-        samples = interleaved(session, work)
-        judge(session, f"{queries:,} × {items:,}, {kind}", samples, extra_memory(session, work["update"]))
+    for shape, kind in product(session.shapes, ("normal", "ties", "bfloat16")):
+        where = f"{shape[0]:,} × {shape[1]:,}, {kind}"
+        session.check(f"timed: {where}", partial(time_shape, session, shape, kind, where))
+
+
+def time_shape(session: Session, shape: tuple[int, int], kind: str, where: str) -> None:
+    """Time what reads scores of one shape and kind."""
+    work = timed_work(session, shape, kind)
+    judge(session, where, interleaved(session, work), extra_memory(session, work["update"]))
 
 
 def judge(session: Session, where: str, samples: dict[str, list[float]], extra: str) -> None:
@@ -579,6 +578,167 @@ def extra_memory(session: Session, run: Callable[[], object]) -> str:
     return f"{(torch.cuda.max_memory_allocated() - before) / 2**20:.1f} MiB more at its peak"
 
 
+Timed: TypeAlias = tuple[dict[str, Callable[[], object]], dict[tuple[str, str], str]]
+"""Pieces of work; and of pairs of them, which to divide by which, what the ratio is."""
+
+
+def suites(draw: Draw) -> Timed:
+    """A suite that keeps resamples, groups, or each query's values, beside one that does not."""
+    part = draw.items // 10
+    scores, truth = normal_on(draw, draw.queries, draw.items), draw.whole(draw.queries, 10, high=part)
+    ids = truth + part * draw.count(10)
+    options: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "1,000 resamples": {"bootstrap": 1_000},
+        "1,000 groups": {"slices": {"group": 1_000}},
+        "each query's values": {"collect": True},
+    }
+    work: dict[str, Callable[[], object]] = {}
+    for name, more in options.items():
+        given = {"groups": {"group": draw.whole(draw.queries, high=1_000)}} if "slices" in more else {}
+        work[name] = partial(update_by, tt.TopKMetrics(METRICS, k=10, **more).to(draw.device), scores, ids, **given)
+    return work, {
+        (name, "plain"): f"Update of 7 metrics with {name}, in plain ones" for name in work if name != "plain"
+    }
+
+
+def update_by(suite: tt.TopKMetrics, scores: Tensor, ids: Tensor, **more: Any) -> None:
+    """Update a suite with lists of relevant ids."""
+    suite.update(scores, tt.Relevance.from_ids(ids), **more)
+
+
+def normal_on(draw: Draw, *size: int) -> Tensor:
+    """Scores like a model's, on the device."""
+    return torch.randn(size, generator=Generator(draw.device).manual_seed(draw.seed), device=draw.device)
+
+
+def report(draw: Draw) -> Timed:
+    """A report of labels, beside a copy of the scores."""
+    scores, held = normal_on(draw, draw.queries, draw.items), draw.whole(draw.queries, 5, high=draw.items)
+    counts = tt.LabelReport(draw.items, (1, 3, 5)).to(draw.device)
+    work = {
+        "report": lambda: counts.update(scores, tt.Relevance.from_ids(held)),
+        "copy": partial(torch.empty_like(scores).copy_, scores),
+    }
+    return work, {("report", "copy"): "Update of `LabelReport`, k = 1, 3, 5, in copies of the scores"}
+
+
+def links(draw: Draw) -> Timed:
+    """Ranks of links, beside the bare products."""
+    model, size = Model(draw, draw.items, dim=200), 20 * draw.items
+    head, relation, tail = (draw.whole(size, high=high) for high in (draw.items, 5, draw.items))
+    graph = torch.stack([head, relation, tail], dim=1)
+    known = tt.KnownTriples(graph, num_entities=draw.items, num_relations=5)
+    first = [each[: draw.queries] for each in (head, relation, tail)]
+    work = {
+        "links": lambda: tt.evaluate_links(model.tails, model.heads, graph[: draw.queries], known, memory=1 << 30),
+        "products": lambda: (model.tails(*first[:2]), model.heads(*first[1:])),
+    }
+    return work, {("links", "products"): "`tt.evaluate_links`, raw and filtered, in bare products"}
+
+
+def searches(draw: Draw) -> Timed:
+    """A search, beside the bare product and the top k of it."""
+    queries, items = normal_on(draw, draw.queries, 64), normal_on(draw, draw.items, 64)
+    out = draw.whole(draw.queries, 50, high=draw.items)
+    work = {
+        "search": lambda: tt.search(queries, items, 20),
+        "search without": lambda: tt.search(queries, items, 20, exclude=out),
+        "product": lambda: queries @ items.T,
+        "product and topk": lambda: (queries @ items.T).topk(20),
+    }
+    named = {"search": "`tt.search`, k = 20", "search without": "`tt.search`, k = 20, 50 ids excluded"}
+    pairs = product(named, (("product", "bare products"), ("product and topk", "products with `torch.topk`")))
+    return work, {(name, other): f"{named[name]}, in {what}" for name, (other, what) in pairs}
+
+
+def retrievals(draw: Draw) -> Timed:
+    """What is computed of rows, beside TorchMetrics' own average precision, which loops over queries."""
+    rows = draw.queries * draw.items
+    scores = (normal_on(draw, rows).argsort() + 1) / rows
+    target, indexes = draw.whole(rows, high=10) // 9, draw.count(rows) // draw.items
+    work: dict[str, Callable[[], object]] = {}
+    for package, name in ((retrieval, "RetrievalMAP"), (retrieval, "RetrievalNormalizedDCG"), (peer, "RetrievalMAP")):
+        metric = getattr(package, name)(compute_with_cache=False).to(draw.device)
+        metric.update(scores, target, indexes=indexes)
+        work[f"TorchMetrics' {name}" if package is peer else name] = metric.compute
+    slow = "TorchMetrics' RetrievalMAP"
+    said = "times as fast as TorchMetrics' `RetrievalMAP`"
+    return work, {(slow, name): f"`{name}`, {said}" for name in work if name != slow}
+
+
+PARTS: tuple[tuple[Callable[[Draw], Timed], tuple[int, int]], ...] = (
+    (suites, (1_024, 20_000)),
+    (report, (1_024, 10_000)),
+    (links, (2_000, 14_541)),
+    (searches, (1_024, 500_000)),
+    (retrievals, (2_000, 100)),
+)
+
+
+def times_of_parts(session: Session) -> None:
+    """Times of suites that keep more, reports, links, searches and the retrieval package."""
+    for make, (queries, items) in PARTS:
+        shape = (max(2, queries // 50), max(50, items // 50)) if session.dry else (queries, items)
+        where = f"{shape[0]:,} × {shape[1]:,}"
+        session.check(f"timed: {make.__name__}, {where}", partial(time_part, session, make, shape, where))
+
+
+def time_part(session: Session, make: Callable[[Draw], Timed], shape: tuple[int, int], where: str) -> None:
+    """Time pieces of work and note their ratios."""
+    work, ratios = make(Draw(session.device, session.seed, shape))
+    slow = {name: run for name, run in work.items() if name.startswith("TorchMetrics")}
+    samples = interleaved(session, {name: run for name, run in work.items() if name not in slow})
+    for name, run in slow.items():  # once, as it takes seconds
+        samples[name] = [timed(session, run, loops=1)] * len(next(iter(samples.values())))
+    took = {name: statistics.median(each) for name, each in samples.items()}
+    for (over, under), what in ratios.items():
+        ratio = statistics.median(a / b for a, b in zip(samples[over], samples[under], strict=True))
+        ours, other = (over, under) if over not in slow else (under, over)
+        told = [f"{took[ours]:.3f} ms", f"{other} {took[other]:.3f} ms"]
+        session.aim(f"{what}, {where}", ratio, "×", None, ours=told[0], peer=told[1])
+
+
+# Two runs.
+
+
+def steady(session: Session) -> None:
+    """What differs in its last bits between two runs, and what deterministic mode refuses: no failures."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # without which torch refuses every product in that mode
+    families: dict[str, tuple[str, Case]] = {}
+    for name, case in cases().items():
+        families.setdefault(re.split("[:,(]", name)[0], (name, case))
+    chosen = session.some([*each_alone(), *families.values()], 20)
+    for name, case in chosen:
+        if session.late:
+            raise TimeoutError(f"the time of the part was up before {name!r}")
+        found = {"what": name, "plain": twice(session, case), "strict": ""}
+        torch.use_deterministic_algorithms(mode=True)
+        try:
+            found["strict"] = twice(session, case)
+        finally:
+            torch.use_deterministic_algorithms(mode=False)
+        if found["plain"] or found["strict"]:
+            session.unsteady.append(found)
+            said = [found[mode] or "the same" for mode in ("plain", "strict")]
+            print(f"  {name}: {said[0]}; in deterministic mode {said[1]}", flush=True)
+    print(f"  {len(chosen) - len(session.unsteady)} of {len(chosen)} are the same to the last bit, in both modes")
+
+
+def twice(session: Session, case: Case) -> str:
+    """Run a case twice: nothing if both results are the same, or what became of them."""
+    try:
+        with session.there():
+            first, second = (ran(case, session.device, session.seed) for _ in range(2))
+    except Exception as error:  # noqa: BLE001 - a refusal is what is looked for
+        return brief(error)[:120]
+    try:
+        torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+    except AssertionError:
+        return "differs"
+    return ""
+
+
 def about(session: Session) -> dict[str, Any]:
     """What it ran on."""
     installed = {each.metadata["Name"]: each.version for each in distributions()}
@@ -588,17 +748,38 @@ def about(session: Session) -> dict[str, Any]:
     return {"card": card, "cuda": torch.version.cuda, "versions": versions, "seed": session.seed}
 
 
-def run(session: Session) -> dict[str, Any]:
-    """Check and time everything."""
-    found = about(session)
-    print(f"{found['card']}, CUDA {found['cuda']}, {found['versions']}, seed {session.seed}")
-    start = time.perf_counter()
-    for part in (agreement, waiting, graphs, times):
-        print(f"\n{(part.__doc__ or '').splitlines()[0]}", flush=True)
-        with kernels.branch_free() if session.dry else nullcontext():
-            part(session)
-        print(f"  ({time.perf_counter() - start:.0f} s since the start)", flush=True)
-    return {"about": found, "checks": session.checks, "bars": session.bars}
+RUN: tuple[tuple[Callable[[Session], None], int], ...] = (
+    (order, 25),
+    (agreement, 80),
+    (waiting, 35),
+    (graphs, 20),
+    (times, 30),
+    (times_of_parts, 15),
+    (steady, 20),
+    (together, 10),
+)
+"""The parts, and how many seconds each may take, beside what those before it left over."""
+
+
+def run(session: Session, out: Path | None = None) -> dict[str, Any]:
+    """Check and time everything, and write what is found after each part, lest one should end it all."""
+    found = {"about": about(session), "parts": session.parts, "bars": session.bars, "unsteady": session.unsteady}
+    print(f"{found['about']['card']}, CUDA {found['about']['cuda']}, {found['about']['versions']}, seed {session.seed}")
+    until = time.perf_counter()
+    for part, seconds in RUN:
+        until += math.inf if session.dry else seconds
+        session.part(part, until)
+        found["checks"] = [summary(row) for row in session.parts if row["checks"]] + session.failed
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return found
+
+
+def summary(part: dict[str, Any]) -> dict[str, Any]:
+    """How many checks of a part hold, as one."""
+    failed = part["checks"] - part["held"]
+    return {"what": f"{part['what']} ({part['checks']} checks)", "passed": not failed, "said": f"{failed} fail"}
 
 
 def main() -> int:
@@ -613,16 +794,16 @@ def main() -> int:
         return 0
     seed = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
     session = Session("cpu" if options.cpu_dry_run else "cuda", seed, dry=options.cpu_dry_run)
-    found = run(session)
     docs = Path(__file__).resolve().parent.parent / "docs"
     out = options.out or (None if session.dry else docs / "figures-gpu.json")
+    run(session, out)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         print(f"\nWritten: {out.name}")
-    failed = [row["what"] for row in found["checks"] if not row["passed"]]
-    print(f"\n{len(found['checks']) - len(failed)} of {len(found['checks'])} checks hold.")
-    return 1 if failed else 0
+    number, seconds = len(session.checks), sum(part["seconds"] for part in session.parts)
+    print(f"\n{number - len(session.failed)} of {number} checks hold, in {seconds:.0f} s.")
+    for row in session.failed:
+        print(f"  {row['what']}: {row['said']}")
+    return 1 if session.failed else 0
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from test_no_host_reads import trap
 
 import torch_topk as tt
+from torch_topk import kernels, ranking
 
 for needed in ("matplotlib", "torch_geometric"):
     pytest.importorskip(needed, reason=f"{needed} is not installed: pip install 'torch-topk[dev]'")
@@ -20,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import bars  # noqa: E402
 import gpu  # noqa: E402
+import gpu_cases  # noqa: E402
 import labels  # noqa: E402
 import measuring  # noqa: E402
 import peers  # noqa: E402
@@ -244,32 +247,142 @@ def test_scores_are_of_their_kind(kind):
 # On a GPU ---------------------------------------------------------------------------------------------
 
 
+CASES = (
+    "truth: grades",
+    "ties='expected', truth: a bool mask",
+    "from_flat to a depth",
+    "RankCounts, exclude: ids",
+    "resamples, slices and values of mrr, mr, gmr, median_rank",
+    "labels, excluding",
+    "links in chunks",
+    "search, excluding ids, with item_ids",
+    "RetrievalMAP()",
+)
+ALONE = ("mrr, ties='expected'", "bpref, ties='index'")
+
+
 @pytest.fixture
 def session(monkeypatch):
     monkeypatch.setattr(gpu, "SHAPES", ((3, 60), (2, 5_000), (0, 10)))
     monkeypatch.setattr(gpu, "DTYPES", (torch.float32, torch.bfloat16, torch.int64))
     monkeypatch.setattr(gpu, "TIMED", ((256, 20_000),))
-    every, wanted = gpu.batches, ("truth: grades", "truth: from_ids", "exclude: a list of these")
-    monkeypatch.setattr(gpu, "batches", lambda *given: {name: every(*given)[name] for name in wanted})
-    monkeypatch.setattr(gpu, "POLICIES", gpu.POLICIES[:1])
+    monkeypatch.setattr(gpu, "cases", lambda: {name: gpu_cases.cases()[name] for name in CASES})
+    alone = dict(gpu_cases.each_alone())
+    monkeypatch.setattr(gpu, "each_alone", lambda: ((name, alone[name]) for name in ALONE))
+    monkeypatch.setattr(gpu.Session, "some", lambda _, rows, step: list(rows))
     return gpu.Session("cpu", 3, dry=True)
 
 
-def test_the_steps_of_the_gpu(session):
-    found = gpu.run(session)
-    assert [row for row in found["checks"] if not row["passed"]] == []
-    assert len(found["checks"]) > 20
-    assert {"tt.topk", "PyG"} <= {word for row in found["bars"] for word in ("tt.topk", "PyG") if word in row["what"]}
+def names(rows):
+    return [row["what"] for row in rows]
+
+
+def test_the_steps_of_the_gpu(session, tmp_path):
+    out = tmp_path / "new" / "figures-gpu.json"
+    found = gpu.run(session, out)
+    assert names(session.failed) == []
+    parts = [f"{part['what']} ({part['checks']} checks)" for part in found["parts"] if part["checks"]]
+    assert names(found["checks"]) == parts
+    assert len(found["parts"]) == len(gpu.RUN) == len(parts) + 1  # what two runs differ in is no check
+    assert all(part["held"] == part["checks"] for part in found["parts"])
+    assert len(session.checks) > 50
+    peers = ("tt.topk", "PyG", "resamples", "groups", "LabelReport", "evaluate_links", "search", "TorchMetrics")
+    assert all(any(word in row["what"] for row in found["bars"]) for word in peers)
     assert all(row["met"] is None for row in found["bars"])  # a dry run judges nothing
-    assert json.loads(json.dumps(found)) == found
+    assert found["unsteady"] == []
+    assert json.loads(out.read_text(encoding="utf-8")) == json.loads(json.dumps(found)) == found
 
 
 def test_a_wrong_order_is_found(session, monkeypatch):
     right = tt.topk
     monkeypatch.setattr(tt, "topk", lambda scores, k, ties="index": right(scores, k))
-    gpu.agreement(session)
+    gpu.order(session)
     assert not session.checks[0]["passed"]
     assert "AssertionError" in session.checks[0]["said"]
+
+
+def test_other_values_on_the_device_are_found(session, monkeypatch):
+    right = gpu.ran
+    monkeypatch.setattr(gpu, "ran", lambda case, device, seed: right(case, device, seed + kernels._branch_free))
+    gpu.agreement(session)
+    assert names(session.failed) == [f"as the CPU: {name}" for name in CASES]
+    gpu.together(session)
+    assert len(session.failed) > len(CASES)
+
+
+def test_what_promises_to_read_nothing_reads_nothing(session, monkeypatch):
+    monkeypatch.setattr(gpu, "no_waiting", lambda _: trap())
+    gpu.waiting(session)
+    assert names(session.failed) == []
+    waited = [name for name in CASES if not gpu_cases.cases()[name].unread]
+    assert waited == ["links in chunks", "RetrievalMAP()"]
+    assert len(session.checks) == len(CASES) - len(waited) + len(ALONE)
+    right = kernels.orderable
+    monkeypatch.setattr(ranking, "orderable", lambda scores: right(scores) if scores.sum().item() else scores)
+    gpu.waiting(session)
+    assert "no wait: truth: grades" in names(session.failed)
+
+
+def test_a_graph_that_does_not_follow_its_inputs_is_found(session, monkeypatch):
+    def once(_, work):
+        held = work()
+        return lambda: None, lambda: held
+
+    monkeypatch.setattr(gpu, "captured", once)
+    gpu.graphs(session)
+    assert len(session.failed) == len(session.checks) > 0
+
+
+def test_what_two_runs_differ_in_and_what_is_refused(session, monkeypatch, capsys):
+    def noisy(self, scored):
+        return first(self, scored) + torch.rand(())
+
+    def refused(self, scored):
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))  # which deterministic mode refuses
+        return second(self, scored)
+
+    first, second = tt.MRR.per_query, tt.Bpref.per_query
+    monkeypatch.setattr(tt.MRR, "per_query", noisy)
+    monkeypatch.setattr(tt.Bpref, "per_query", refused)
+    monkeypatch.setattr(gpu, "cases", dict)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "as it was")  # so that it is set back
+    session.part(gpu.steady, math.inf)
+    assert names(session.unsteady) == [*ALONE]
+    assert session.unsteady[0] == {"what": ALONE[0], "plain": "differs", "strict": "differs"}
+    assert session.unsteady[1]["plain"] == ""
+    assert session.unsteady[1]["strict"].startswith("RuntimeError: put_ does not have a deterministic implementation")
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert "in deterministic mode differs" in capsys.readouterr().out
+    assert session.failed == []  # a finding
+
+
+def test_parts_that_fail_or_take_too_long(session, monkeypatch, capsys):
+    def breaks(session):
+        """This one breaks."""
+        session.check("before", lambda: None)
+        raise RuntimeError("out of memory")
+
+    def slow(session):
+        """This one is slow."""
+        session.check("left", lambda: None)
+        with pytest.raises(TimeoutError, match="before it was measured"):
+            gpu.interleaved(session, {"work": lambda: None})
+
+    def fine(session):
+        """This one is not."""
+        session.check("after", lambda: None)
+
+    monkeypatch.setattr(session, "dry", False)
+    monkeypatch.setattr(gpu, "about", lambda _: {"card": "a card", "cuda": None, "versions": {}})
+    monkeypatch.setattr(gpu, "RUN", ((breaks, 60), (slow, -120), (fine, 180)))
+    found = gpu.run(session)
+    assert names(session.checks) == ["before", "`breaks` came to its end", "left", "after"]
+    assert names(session.failed) == ["`breaks` came to its end", "left"]
+    assert [row["said"] for row in session.failed][1] == "TimeoutError: left out, as the time of its part was up"
+    assert [part["held"] for part in found["parts"]] == [1, 0, 1]
+    assert names(found["checks"])[-2:] == names(session.failed)
+    assert [row["passed"] for row in found["checks"]] == [False, False, True, False, False]
+    assert "FAILS `breaks` came to its end: RuntimeError: out of memory" in capsys.readouterr().out
 
 
 def test_without_a_gpu(monkeypatch, capsys, tmp_path):

@@ -293,6 +293,20 @@ def test_nothing_to_search() -> None:
     assert ids.tolist() == [[-1, -1]] * 2
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+def test_groups_are_left_out(rows: int) -> None:
+    generator = torch.Generator().manual_seed(6)
+    queries, items = torch.randn(rows, 4, generator=generator), torch.randn(30, 4, generator=generator)
+    of_queries, of_items = torch.randint(3, (rows,), generator=generator), torch.randint(3, (30,), generator=generator)
+    groups = tt.Relevance.from_groups(of_queries, of_items)
+    mask = of_queries[:, None] == of_items
+    for ids in (None, torch.randperm(30, generator=generator)):
+        named = mask if ids is None else mask[:, ids]  # of the item of each place
+        expected = (queries @ items.T).masked_fill(named, -math.inf).topk(4).indices
+        _, found = tt.search(queries, items, 4, exclude=groups, item_ids=ids, chunk=8)
+        assert torch.equal(found, expected if ids is None else ids[expected])
+
+
 def test_ids_that_no_item_has_exclude_nothing() -> None:
     queries, items = whole_numbers(3, 4), whole_numbers(10, 4, seed=1)
     seen = torch.tensor([[2**40, -7, 10], [3, -1, 99], [-1, -1, -1]])

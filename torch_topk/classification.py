@@ -218,7 +218,7 @@ def _flatten(name: str, rows: Any, depth: int | None = None) -> tuple[NDArray[An
     if hasattr(rows, "to_numpy"):  # of pandas or polars
         rows = rows.to_numpy()
     if isinstance(rows, (np.ndarray, Tensor)):
-        array = np.asarray(rows)
+        array = np.asarray(rows.detach().cpu() if isinstance(rows, Tensor) else rows)
         if array.ndim == 2 and depth is not None:
             cut = array[:, :depth]
             return _as_labels(name, cut.reshape(-1)), np.full(len(cut), cut.shape[1]), False

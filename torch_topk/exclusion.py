@@ -89,9 +89,10 @@ def top_without(
         return values.masked_fill(out, lowest(values.dtype)), ids
     if not may_branch(rows):
         return topk(without(rows, excluded, labels), k, ties=ties)
-    bands = [slice(start, start + band(columns)) for start in range(0, max(1, len(rows)), band(columns))]
-    parts = [topk(without(*_some_of(each, rows, excluded, labels)), k, ties=ties) for each in bands]
-    values, ids = (torch.cat(each) for each in zip(*parts, strict=True))
+    values, ids = rows.new_empty((len(rows), k)), rows.new_empty((len(rows), k), dtype=torch.int64)
+    for start in range(0, len(rows), band(columns)):
+        some = slice(start, start + band(columns))
+        values[some], ids[some] = topk(without(*_some_of(some, rows, excluded, labels)), k, ties=ties)
     return values, ids
 
 
@@ -114,12 +115,12 @@ def without(rows: Tensor, excluded: list[Relevance], labels: Tensor | None) -> T
 
 def lay_over(rows: Tensor, part: Relevance, labels: Tensor | None) -> Tensor:
     """A copy of the scores with the lowest value where an exclusion lists an item, but for a one-label target."""
-    filled = rows.masked_fill(part.listed(rows.shape[1]), lowest(rows.dtype))
-    if labels is None or rows.shape[1] == 0:
-        return filled
-    place = labels.clamp(0, rows.shape[1] - 1)
-    kept = torch.where(place == labels, rows.gather(1, place), filled.gather(1, place))
-    return filled.scatter_(1, place, kept)
+    columns, mask = rows.shape[1], part.listed(rows.shape[1])
+    if labels is not None and columns:
+        place = labels.clamp(0, columns - 1)
+        mask = mask.expand(len(labels), -1)
+        mask = mask.scatter(1, place, mask.gather(1, place) & (place != labels))
+    return rows.masked_fill(mask, lowest(rows.dtype))
 
 
 def _write_lowest(rows: Tensor, lists: list[Relevance], labels: Tensor | None) -> Tensor:

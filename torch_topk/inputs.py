@@ -126,7 +126,7 @@ def as_tensor(name: str, value: object, device: torch.device | None = None) -> T
         if any(step < 0 for step in array.strides) or not array.flags.writeable:
             array = array.copy()  # torch takes neither negative strides nor read-only memory
         try:
-            return torch.from_numpy(array).to(device)
+            return torch.from_numpy(array).to(device, non_blocking=True)  # the copy is made; nobody waits for it
         except TypeError as error:
             raise TypeError(f"{name} must hold numbers that torch has a type for, but holds {array.dtype}.") from error
     hint = " Pass torch.tensor(...) of it." if isinstance(value, (list, tuple, int, float)) else ""

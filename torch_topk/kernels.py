@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_topk.inputs import as_tensor
+
 _branch_free = False
 # Types whose smallest value is a legitimate score, or that sorting kernels lack, and the wider ones they are read as.
 _WIDER = {torch.bool: torch.int16, torch.uint8: torch.int16, torch.uint16: torch.int32, torch.uint32: torch.int64}
@@ -48,9 +50,14 @@ def branch_free() -> Iterator[None]:
 
 def may_branch(tensor: Tensor) -> bool:
     """Whether a kernel may read this tensor's data on the host to take a faster path."""
-    if tensor.device.type != "cpu" or _branch_free or torch.compiler.is_compiling():
+    if tensor.device.type != "cpu" or _branch_free or torch.compiler.is_compiling() or _tracing():
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001 - under vmap, which tells no other way
+
+
+def _tracing() -> bool:
+    """Whether `torch.jit.trace` is taking a function down, which would take what NumPy finds for constants."""
+    return torch._C._get_tracing_state() is not None  # noqa: SLF001 - what torch.jit.is_tracing reads, untyped
 
 
 def band(items: int) -> int:
@@ -105,7 +112,7 @@ def topk(scores: Tensor, k: int, *, ties: str = "index") -> tuple[Tensor, Tensor
         >>> topk(torch.tensor([1.0, 3.0, 3.0, 2.0]), 3, ties="reverse")[1].tolist()
         [2, 1, 3]
     """
-    scores = torch.as_tensor(scores).detach()
+    scores = as_tensor("scores", scores).detach()
     if scores.dim() == 0:
         raise ValueError("scores must have at least one dimension, (..., N), but are 0-dimensional.")
     items = scores.shape[-1]
@@ -123,7 +130,7 @@ def _largest(rows: Tensor, k: int, ties: str) -> tuple[Tensor, Tensor]:
     """`topk` of checked rows, ``(Q, N)``, by the path that suits their shape and device."""
     items = rows.shape[1]
     if k == 0:
-        return rows[:, :0], rows.new_empty((rows.shape[0], 0), dtype=torch.int64)
+        return rows.new_empty((len(rows), 0)), rows.new_empty((len(rows), 0), dtype=torch.int64)
     if 2 * k > items:
         return _by_sort(rows, k, ties)
     if may_branch(rows):
@@ -179,10 +186,18 @@ def _by_blocks(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tens
     ids = (best[:, :, None] * size + place).flatten(1)
     if count * size < items:
         rest = torch.arange(count * size, items, device=rows.device)
-        looked_at = torch.cat([looked_at, rows[:, count * size :]], dim=1)
+        looked_at = _beside(looked_at, rows[:, count * size :])
         ids = torch.cat([ids, rest.expand(rows.shape[0], -1)], dim=1)
     values, places = _largest(looked_at, k, ties)
     return values, ids.gather(1, places)
+
+
+def _beside(left: Tensor, right: Tensor) -> Tensor:
+    """Two tables as one: under autocast `torch.cat` refuses half precision of the other kind."""
+    width = left.shape[1]
+    both = left.new_empty((len(left), width + right.shape[1]))
+    both[:, :width], both[:, width:] = left, right
+    return both
 
 
 def _stride(items: int, k: int) -> int | None:
@@ -207,10 +222,10 @@ def _contenders(rows: Tensor, k: int, size: int) -> tuple[Tensor, Tensor, Tensor
     bound, best = _in_any_order(members.amax(1), k)
     best = _ascending(best)[:, None, :]
     looked_at = members.gather(2, best.expand(-1, size, -1)).flatten(1)
-    ids = (best + torch.arange(0, count * size, count)[:, None]).flatten(1)
+    ids = (best + torch.arange(0, count * size, count, device=rows.device)[:, None]).flatten(1)
     if count * size < items:
-        looked_at = torch.cat([looked_at, rows[:, count * size :]], dim=1)
-        ids = torch.cat([ids, torch.arange(count * size, items).expand(rows.shape[0], -1)], dim=1)
+        looked_at = _beside(looked_at, rows[:, count * size :])
+        ids = torch.cat([ids, torch.arange(count * size, items, device=rows.device).expand(len(rows), -1)], dim=1)
     return looked_at, ids, bound[:, -1]
 
 
@@ -230,7 +245,7 @@ def _select(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     More than a few of a row NumPy selects two to three times as fast as torch does on a thread; torch may have many.
     """
     items = rows.shape[1]
-    if 64 * k <= items or torch.get_num_threads() > _FEW:
+    if 64 * k <= items or torch.get_num_threads() > _FEW or _level(rows):
         return rows.topk(k)
     found = []
     for part in map(_as_numpy, rows.split(max(1, _CACHED // items))):
@@ -241,17 +256,23 @@ def _select(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return rows.gather(1, indices), indices
 
 
+def _level(rows: Tensor) -> bool:
+    """Whether much of a row is one number, in a few of them: then NumPy selects several times as slowly."""
+    few = np.sort(_as_numpy(rows[:: 1 + len(rows) // 64, :: 1 + rows.shape[1] // 64]), axis=1)
+    return bool((few == few[:, few.shape[1] // 2, None]).mean() > 0.25) if len(few) else True
+
+
 def top_values(rows: Tensor, k: int) -> Tensor:
-    """The k largest of each row, ``(Q, k)``, descending: what `torch.topk` gives, where places do not matter."""
-    items = rows.shape[1]
-    if not may_branch(rows):
+    """The k largest of each row, ``(Q, k)``, descending: what `torch.topk` gives, where places do not matter.
+
+    The rows are of a type that `orderable` gives.
+    """
+    if not may_branch(rows) or k == 0:
         return rows.topk(k).values
-    if 0 < 2 * k <= items and _stride(items, k) is not None:
+    if 2 * k <= rows.shape[1]:
         return _in_any_order(rows, k)[0]
-    values = _as_numpy(rows)
-    if 0 < k < items:
-        values = np.partition(values, items - k, axis=1)
-    return torch.from_numpy(np.sort(values[:, items - k :], axis=1)).flip(1).to(rows.dtype)
+    parts = [np.sort(_as_numpy(part), axis=1) for part in rows.split(band(rows.shape[1]))]
+    return torch.from_numpy(np.concatenate(parts)).flip(1)[:, :k].to(rows.dtype)
 
 
 def _by_strides(rows: Tensor, k: int, ties: str, size: int) -> tuple[Tensor, Tensor]:
@@ -328,7 +349,7 @@ def _nearest(nth: Tensor, threshold: Tensor, rows: Tensor, ties: str, width: int
     Where many do, they stand near that end; so more and more is looked at of the rows in which too few were found.
     NumPy compares and lists several times as fast as torch does.
     """
-    items, found, left = rows.shape[1], torch.zeros_like(nth), torch.arange(len(rows))
+    items, found, left = rows.shape[1], torch.zeros_like(nth), torch.arange(len(rows), device=rows.device)
     while len(left):
         width = width if 2 * width <= items else items
         start = 0 if ties == "index" else items - width
@@ -338,7 +359,7 @@ def _nearest(nth: Tensor, threshold: Tensor, rows: Tensor, ties: str, width: int
         if np.isnan(limit).any():
             equal |= np.isnan(part) & np.isnan(limit)
         places = torch.from_numpy(np.append(np.flatnonzero(equal), 0))  # of all rows; one more, lest there be none
-        edges = torch.arange(0, (len(left) + 1) * width, width)
+        edges = torch.arange(0, (len(left) + 1) * width, width, device=rows.device)
         bounds = torch.searchsorted(places[:-1], edges)
         first, last, wanted = bounds[:-1, None], bounds[1:, None] - 1, nth[left]
         chosen = torch.minimum(first + wanted, last) if ties == "index" else torch.maximum(last - wanted, first)
@@ -392,7 +413,7 @@ def rank_counts(scores: Tensor, target_scores: Tensor) -> tuple[Tensor, Tensor]:
         >>> greater.item(), at_least.item()
         (1, 3)
     """
-    scores, targets = (torch.as_tensor(each).detach() for each in (scores, target_scores))
+    scores, targets = as_tensor("scores", scores).detach(), as_tensor("target_scores", target_scores).detach()
     if scores.dim() == 0 or targets.shape != scores.shape[:-1]:
         raise ValueError(
             f"target_scores must hold one score a row, shape {tuple(scores.shape[:-1])} for scores of shape "
@@ -440,7 +461,12 @@ def count_true(mask: Tensor) -> Tensor:
     times faster than widening each one.
     """
     items = mask.shape[1]
-    words = items >= 2000 and items % 8 == 0 and mask.is_contiguous() and not torch.compiler.is_compiling()
+    words = (
+        items >= 2000
+        and items % 8 == 0 == mask.storage_offset() % 8
+        and mask.is_contiguous()
+        and not torch.compiler.is_compiling()
+    )
     size = 8 if words else 1
     whole = items // (250 * size) * 250 * size
     head = mask[:, :whole].view(torch.uint8)

@@ -389,9 +389,12 @@ def _strikes(parts: Sequence[Relevance], catalogue: _Catalogue) -> list[_Strike]
     """How each exclusion is carried out; all that hold for every query as one."""
     strikes: list[_Strike] = []
     common = catalogue.ids < 0 if catalogue.has_strays and catalogue.ids is not None else None
-    for part in parts:
+    for given in parts:
+        part = given
         if catalogue.ids is None and part.width not in {None, catalogue.size}:
             raise ValueError(f"exclude speaks of {part.width} items, but there are {catalogue.size}.")
+        if part.longest is None and part.width is not None and not isinstance(part, _Dense):  # groups list no ids
+            part = _Dense(part.listed(part.width))
         if len(part) == 1:
             if isinstance(part, _Dense):
                 mask = _columns(part.gains, catalogue, slice(0, catalogue.size))[0]
