@@ -188,3 +188,38 @@ def test_exclusions_a_band_of_rows_at_a_time(form: str, queries: int) -> None:
 def test_exclusions_of_no_queries() -> None:
     nobody = torch.zeros(0, 40)
     assert tt.Ranking.from_scores(nobody, nobody, 5, exclude=nobody.bool()).ids.shape == (0, 5)
+
+
+@pytest.mark.parametrize("outside", [-100, 42])
+def test_a_label_outside_of_the_items_makes_none_a_candidate(outside: int) -> None:
+    """Not the first item nor the last, where places of labels are cut off."""
+    scores, mask = torch.arange(80.0).view(2, 40), torch.zeros(2, 40, dtype=torch.bool)
+    mask[:, [0, -1]] = True
+    labels = torch.tensor([outside, 3])
+    options = {"exclude": mask, "ignore_index": -100, "validate": "off"}
+    whole = tt.Ranking.from_scores(scores, labels, None, **options).ids
+    assert sorted(whole[0].tolist()) == [-1, -1, *range(1, 39)]
+    assert tt.RankCounts.from_scores(scores, labels, **options).candidates.tolist()[1] == 38
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_nan_ranked_last_leaves_infinity_as_it_is(dtype: torch.dtype) -> None:
+    scores = torch.tensor([[math.nan, -math.inf, math.inf, torch.finfo(dtype).max, 1.0]], dtype=dtype)
+    ranking = tt.Ranking.from_scores(scores, torch.tensor([4]), 5, non_finite="last")
+    assert ranking.ids.tolist() == [[2, 3, 4, 0, -1]]
+    counts = tt.RankCounts.from_scores(scores, torch.tensor([3]), non_finite="last")
+    assert (counts.greater.item(), counts.at_least.item(), counts.candidates.item()) == (1, 2, 4)
+
+
+def test_each_part_of_a_batch_under_vmap() -> None:
+    generator = torch.Generator().manual_seed(8)
+    scores, labels = torch.randn(3, 4, 60, generator=generator), torch.randint(60, (3, 4), generator=generator)
+    masks = torch.rand(3, 4, 60, generator=generator) < 0.3
+    recall = partial(tt.functional.recall, k=5, validate="off")
+    ways: list[tuple[Any, Any, Any]] = [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, 0)]
+    for dims in ways:
+        given = [part if dim == 0 else part[0] for part, dim in zip((scores, labels, masks), dims, strict=True)]
+        mapped = torch.func.vmap(lambda one, label, mask: recall(one, label, exclude=mask), in_dims=dims)(*given)
+        for i in range(3):
+            one, label, mask = (part[i] if dim == 0 else part for part, dim in zip(given, dims, strict=True))
+            assert mapped[i].tolist() == recall(one, label, exclude=mask).tolist()

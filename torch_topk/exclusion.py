@@ -74,7 +74,7 @@ def top_without(
     """The top k of the items that no exclusion lists.
 
     Where rows are long and the ids excluded are few, nothing is copied: the top k + E is taken, of which at most E are
-    excluded. Else exclusions are written into copies, on a processor a band of rows at a time, which its cache holds.
+    excluded. Else exclusions are written into copies, on a processor of a band of rows at a time.
     """
     if not excluded:
         return topk(rows, k, ties=ties)
@@ -89,19 +89,15 @@ def top_without(
         return values.masked_fill(out, lowest(values.dtype)), ids
     if not may_branch(rows):
         return topk(without(rows, excluded, labels), k, ties=ties)
-    values, ids = rows.new_empty((len(rows), k)), rows.new_empty((len(rows), k), dtype=torch.int64)
-    for start in range(0, len(rows), band(columns)):
+    parts = []
+    for start in range(0, max(1, len(rows)), band(columns)):
         some = slice(start, start + band(columns))
-        values[some], ids[some] = topk(without(*_some_of(some, rows, excluded, labels)), k, ties=ties)
+        each = [part if part.num_queries == 1 else part[some] for part in excluded]
+        left = without(rows[some], each, None if labels is None else labels[some])
+        parts.append(topk(left, k, ties=ties))
+    with torch.autocast("cpu", enabled=False):  # which refuses to join half precision of the other kind
+        values, ids = (torch.cat(each) for each in zip(*parts, strict=True))
     return values, ids
-
-
-def _some_of(
-    some: slice, rows: Tensor, excluded: list[Relevance], labels: Tensor | None
-) -> tuple[Tensor, list[Relevance], Tensor | None]:
-    """Some of the rows, with what they leave out; an exclusion of one row holds for all."""
-    parts = [part if part.num_queries == 1 else part[some] for part in excluded]
-    return rows[some], parts, None if labels is None else labels[some]
 
 
 def without(rows: Tensor, excluded: list[Relevance], labels: Tensor | None) -> Tensor:

@@ -32,6 +32,7 @@ _TAKEN = {
     torch.int32,
     torch.int64,
 }
+_PLAIN = {Tensor, torch.nn.Parameter}  # what others wrap may hold no numbers, as under FakeTensorMode
 _CACHED = 1 << 17  # scores of which a processor's cache holds two copies
 _FEW = 2  # threads, with which torch is no faster than NumPy on its one
 _LONG = 4096  # items from which a row may be worth cutting into blocks
@@ -50,18 +51,15 @@ def branch_free() -> Iterator[None]:
 
 def may_branch(tensor: Tensor) -> bool:
     """Whether a kernel may read this tensor's data on the host to take a faster path."""
-    if tensor.device.type != "cpu" or _branch_free or torch.compiler.is_compiling() or _tracing():
+    if tensor.device.type != "cpu" or type(tensor) not in _PLAIN or _branch_free or torch.compiler.is_compiling():
+        return False
+    if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # what NumPy finds would be a constant
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001 - under vmap, which tells no other way
 
 
-def _tracing() -> bool:
-    """Whether `torch.jit.trace` is taking a function down, which would take what NumPy finds for constants."""
-    return torch._C._get_tracing_state() is not None  # noqa: SLF001 - what torch.jit.is_tracing reads, untyped
-
-
 def band(items: int) -> int:
-    """How many rows of so many items are worked on at a time, where more is written than read: at least 1."""
+    """How many rows of so many items are worked on at a time, so that what is written meanwhile stays small."""
     return max(1, (1 << 22) // max(items, 1))
 
 
@@ -165,7 +163,7 @@ def _block_size(items: int, k: int) -> int | None:
 
 
 def reads_little(items: int, k: int) -> bool:
-    """Whether `topk` looks at no more than a sixteenth of a row after the one read of it."""
+    """Whether blocks pay so well that `topk` looks at no more than a sixteenth of a row after the one read of it."""
     size = _block_size(items, k)
     return size is not None and 16 * (items // size + k * size) <= items
 
@@ -242,7 +240,8 @@ def _in_any_order(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _select(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """What `torch.topk` gives, ties in any order.
 
-    More than a few of a row NumPy selects two to three times as fast as torch does on a thread; torch may have many.
+    More than a few of a row NumPy (2.4, AVX-512) selects two to three times as fast as torch does on a thread; torch
+    may have many.
     """
     items = rows.shape[1]
     if 64 * k <= items or torch.get_num_threads() > _FEW or _level(rows):

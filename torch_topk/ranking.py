@@ -44,7 +44,8 @@ class Ranking(Record):
 
     Make one with `from_scores` or `from_ids`, and give it to as many metrics as you like in place of scores:
     ranking is done once, and so are the tables that metrics share. A Ranking keeps a reference to the scores
-    it was made from; drop it with the batch.
+    it was made from, and to what was left out of them, and may read them again: change neither, and drop it with the
+    batch.
 
     Attributes:
         ids: int64 ``(Q, W)``: the item at each rank, -1 where a rank holds none. W is at most the depth.
@@ -156,11 +157,8 @@ class Ranking(Record):
                 rows = rows.masked_fill(mask, lowest(rows.dtype))
         by_gain, order = ties in {"optimistic", "pessimistic"}, "reverse" if ties == "reverse" else "index"
         width = columns if depth is None else min(depth, columns)
-        pool: Callable[[], Tensor] = partial(without, rows, excluded, relevance.labels)
-        if ids_of is None and by_gain:
-            values, ids = top_by_gain(pool(), gains_of_all(relevance, columns), width, ties)
-        elif ids_of is None:
-            values, ids = top_without(rows, width, excluded, relevance.labels, order)
+        if ids_of is None:
+            values, ids, pool = _top_and_pool(rows, width, excluded, relevance, ties)
         else:  # equal scores stand in order of item id, not of column
             for part in excluded:
                 rows = rows.masked_fill(leaves_out(part, ids_of, relevance.labels), lowest(rows.dtype))
@@ -477,11 +475,11 @@ class Ranking(Record):
         depth, queries = _depth(k), relevance.num_queries
         values = orderable(scores)
         if values.is_floating_point():
-            broken, values = values.isnan(), values + 0  # of -0.0 and 0.0 it makes one
+            values = values + 0  # of -0.0 and 0.0 it makes one
             if non_finite == "last":
                 values = nan_last(values)
             else:
-                faults["nan_scores"] = _mark(query, broken, queries, counted).sum()
+                faults["nan_scores"] = _mark(query, values.isnan(), queries, counted).sum()
         # By item, then stably by score, then stably by query.
         order = item.argsort(stable=True, descending=ties == "reverse")
         order = order[values[order].argsort(stable=True, descending=True)]
@@ -563,7 +561,7 @@ class Ranking(Record):
             ties=self.ties,
             depth=self.depth,
             shape=(samples, *self.shape[1:]),
-            pool=partial(_first_rows, self._pool, queries),
+            pool=partial(_first_rows, self._whole_pool, queries),
             pool_holds=self._pool_holds,
             faults=self.faults,
             values=None if self._scored is None else self._scored[:queries],
@@ -599,7 +597,9 @@ class Ranking(Record):
 
     def _whole_pool(self) -> Tensor:
         """The candidates, made once: where an exclusion is written into them, they are a copy."""
-        return self._once("pool", self._pool)
+        pool = self._pool()
+        self._pool = partial(identity, pool)
+        return pool
 
     def _sum_level(self, worth: Worth) -> Tensor:
         """What these candidates are worth together, ``(Q,)``."""
@@ -846,6 +846,19 @@ def _depth(k: int | Sequence[int] | None) -> int | None:
 def _read_choices(**values: str) -> None:
     for name, value in values.items():
         read_choice(name, value, CHOICES[name])
+
+
+def _top_and_pool(
+    rows: Tensor, k: int, excluded: list[Relevance], relevance: Relevance, ties: str
+) -> tuple[Tensor, Tensor, Callable[[], Tensor]]:
+    """The top k of the candidates, and what makes the scores of all of them."""
+    labels = relevance.labels
+    if ties in {"index", "reverse"}:
+        return *top_without(rows, k, excluded, labels, ties), partial(without, rows, excluded, labels)
+    rows = without(rows, excluded, labels)  # which these rules read anyway
+    if ties == "expected":
+        return *topk(rows, k, ties="index"), partial(identity, rows)
+    return *top_by_gain(rows, gains_of_all(relevance, rows.shape[1]), k, ties), partial(identity, rows)
 
 
 def _first_rows(make: Callable[[], Tensor], rows: int) -> Tensor:

@@ -14,13 +14,7 @@ from torch import Tensor
 from torch_topk.exclusion import lay_over, note_exclusions, read_exclusions
 from torch_topk.inputs import CHOICES, COUNT_TIES, Array, Cutoffs, as_tensor, read_choice, require_integer
 from torch_topk.kernels import lowest, may_branch, orderable, rank_counts
-from torch_topk.record import (
-    Record,
-    identity,
-    nan_last,
-    read_target,
-    read_weights,
-)
+from torch_topk.record import Record, identity, nan_last, read_target, read_weights
 from torch_topk.relevance import Relevance
 
 
