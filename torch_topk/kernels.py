@@ -198,10 +198,10 @@ def _beside(left: Tensor, right: Tensor) -> Tensor:
     return both
 
 
-def _stride(items: int, k: int) -> int | None:
+def _stride(items: int, k: int, least: int = 2 * _LONG) -> int | None:
     """How many members each class of `_contenders` has, so that the least is looked at; None where they do not pay."""
-    size = min(24, max(4, isqrt(items // (5 * k))))
-    return size if items >= 2 * _LONG and 3 * (items // size + k * size) <= items else None
+    size = min(16, max(4, isqrt(items // (5 * k))))
+    return size if items >= least and 3 * (items // size + k * size) <= items else None
 
 
 def _contenders(rows: Tensor, k: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -229,7 +229,7 @@ def _contenders(rows: Tensor, k: int, size: int) -> tuple[Tensor, Tensor, Tensor
 
 def _in_any_order(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """What `torch.topk` gives, by `_contenders` where they pay."""
-    size = _stride(rows.shape[1], k)
+    size = _stride(rows.shape[1], k, _LONG)  # sooner than where ties are settled
     if size is None:
         return _select(rows, k)
     looked_at, ids, _ = _contenders(rows, k, size)
