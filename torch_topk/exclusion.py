@@ -62,10 +62,12 @@ def note_exclusions(faults: dict[str, Tensor], excluded: list[Relevance], querie
         faults["exclude"] = faults.get("exclude", 0) + part.num_faulty(size) * each
 
 
-def leaves_out(part: Relevance, ids: Tensor, labels: Tensor | None) -> Tensor:
-    """Which of the ids ``(Q, K)`` an exclusion lists, but for the item of a one-label target."""
-    listed = part.contains(ids) if part.num_queries == ids.shape[0] else part.contains(ids.reshape(1, -1)).view_as(ids)
-    return listed if labels is None else listed & (ids != labels)
+def left_out(excluded: list[Relevance], ids: Tensor, labels: Tensor | None) -> Tensor:
+    """Which of the ids ``(Q, K)`` exclusions list, but for the item of a one-label target."""
+    out = torch.zeros_like(ids, dtype=torch.bool)
+    for part in excluded:
+        out = out | (part.contains(ids) if len(part) == len(ids) else part.contains(ids.reshape(1, -1)).view_as(ids))
+    return out if labels is None else out & (ids != labels)
 
 
 def top_without(
@@ -82,9 +84,7 @@ def top_without(
     more = k + sum(columns if part.longest is None else part.longest for part in excluded)
     if more <= columns and reads_little(columns, more):
         values, ids = topk(rows, more, ties=ties)
-        out = torch.zeros_like(ids, dtype=torch.bool)
-        for part in excluded:
-            out |= leaves_out(part, ids, labels)
+        out = left_out(excluded, ids, labels)
         values, ids, out = (each[:, :k] for each in close_up(out, values, ids, out))
         return values.masked_fill(out, lowest(values.dtype)), ids
     if not may_branch(rows):

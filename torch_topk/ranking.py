@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_topk.exclusion import close_up, leaves_out, note_exclusions, read_exclusions, top_without, without
+from torch_topk.exclusion import close_up, left_out, note_exclusions, read_exclusions, top_without, without
 from torch_topk.gain import Gain, is_relevant
 from torch_topk.inputs import (
     CHOICES,
@@ -160,8 +160,8 @@ class Ranking(Record):
         if ids_of is None:
             values, ids, pool = _top_and_pool(rows, width, excluded, relevance, ties)
         else:  # equal scores stand in order of item id, not of column
-            for part in excluded:
-                rows = rows.masked_fill(leaves_out(part, ids_of, relevance.labels), lowest(rows.dtype))
+            if excluded:
+                rows = rows.masked_fill(left_out(excluded, ids_of, relevance.labels), lowest(rows.dtype))
             ids_of, by_id = ids_of.sort(dim=1, stable=True)
             rows = rows.gather(1, by_id)
             if by_gain:
@@ -260,10 +260,7 @@ class Ranking(Record):
             _note_truth(faults, relevance, excluded, queries, relevance.width)
         ids = torch.where((lists == padding) | (lists < 0), -1, lists)
         if excluded:
-            out = torch.zeros_like(ids, dtype=torch.bool)
-            for part in excluded:
-                out |= leaves_out(part, ids, relevance.labels)
-            ids = _take_out(ids, out)
+            ids = _take_out(ids, left_out(excluded, ids, relevance.labels))
         ids, _ = _settle_repeats(ids, ids, duplicates, faults, validate)
         return cls._make(
             ids[:, :depth],

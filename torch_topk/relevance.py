@@ -314,6 +314,11 @@ def _item_mask(mask: Array, device: torch.device) -> Tensor:
     return mask
 
 
+def as_mask(gains: Tensor) -> Tensor:
+    """Which gains list an item: those that are not 0."""
+    return gains if gains.dtype == torch.bool else gains != 0
+
+
 def _lookup(table: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Clamp ids to a table of that many places: safe places, and which ids were in range."""
     return ids.clamp(0, max(table.shape[-1] - 1, 0)), (ids >= 0) & (ids < table.shape[-1])
@@ -405,7 +410,7 @@ class _Dense(Relevance):
     def listed(self, num_items: int) -> Tensor:
         if num_items != self.gains.shape[1]:
             raise ValueError(f"Relevance of {self.gains.shape[1]} items cannot be laid over {num_items} items.")
-        return self.gains if self.is_mask else self.gains != 0
+        return as_mask(self.gains)
 
     def laid_out(self, num_items: int) -> Tensor:  # noqa: ARG002 - every column is an item
         return self.gains

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 from torch_topk.exclusion import read_exclusions
 from torch_topk.inputs import CHOICES, Array, as_tensor, read_choice, require_integer
 from torch_topk.kernels import lowest, may_branch, orderable, sum_dtype, topk
-from torch_topk.relevance import Relevance, _Dense, _lookup
+from torch_topk.relevance import Relevance, _Dense, _lookup, as_mask
 
 _BUDGET = {"cpu": 2**26}  # bytes; on a processor, blocks whose scores stay in its caches are the fastest
 _BUDGET_OF_OTHERS = 2**30  # an accelerator wants few and large kernels
@@ -412,13 +412,9 @@ def _strikes(parts: Sequence[Relevance], catalogue: _Catalogue) -> list[_Strike]
 def _columns(gains: Tensor, catalogue: _Catalogue, places: slice) -> Tensor:
     """Which of these places the rows of a matrix strike out: bool (B, C)."""
     if catalogue.ids is None:
-        return _as_mask(gains[:, places])
+        return as_mask(gains[:, places])
     columns, inside = (each.expand(gains.shape[0], -1) for each in _lookup(gains, catalogue.ids[places]))
-    return inside if gains.shape[1] == 0 else _as_mask(gains.gather(1, columns)) & inside
-
-
-def _as_mask(gains: Tensor) -> Tensor:
-    return gains if gains.dtype == torch.bool else gains != 0
+    return inside if gains.shape[1] == 0 else as_mask(gains.gather(1, columns)) & inside
 
 
 # The search -----------------------------------------------------------------------------------------------

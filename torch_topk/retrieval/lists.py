@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_topk.inputs import InputError
-from torch_topk.kernels import may_branch
+from torch_topk.kernels import ascending
 from torch_topk.ranking import Ranking
 from torch_topk.relevance import Relevance
 
@@ -47,7 +47,7 @@ class Lists:
         keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
         keys <<= 32
         keys |= columns
-        ids = _sort(keys)
+        ids = ascending(keys)
         ids &= _LOW
         if lengths is not None:
             ids.masked_fill_(columns >= lengths, -1)
@@ -105,21 +105,13 @@ def joined(parts: Tensor | Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
-def _sort(keys: Tensor) -> Tensor:
-    """Sort along the last dimension, maybe in place: NumPy sorts integers several times as fast as torch on a core."""
-    if not may_branch(keys):
-        return keys.sort().values
-    keys.numpy().sort()
-    return keys
-
-
 def _order_of(indexes: Tensor) -> Tensor:
     """The rows by index, those of one index in the order in which they came: ``(P,)``."""
     low, high = (int(end) for end in indexes.aminmax())
     if max(high - low, len(indexes)) <= _LOW >> 1:
         keys = (indexes - low) << 32
         keys |= torch.arange(len(indexes), device=indexes.device)
-        return _sort(keys) & _LOW
+        return ascending(keys) & _LOW
     return indexes.argsort(stable=True)
 
 
